@@ -110,12 +110,14 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         tools: what the info of `reset` has as `tools`: `{"type": "function", "function": {…}}` for each.
         takes_hint: whether `prompt` places `self.hint`, text that a method gives for this episode, by itself; else it
             is appended to the first user turn.
+        max_episodes: episodes that an env runner begins at once; None: as many as it can.
         takes_completions: whether it runs an agent, as `r3env.envs.agent.AgentEnv` does: `reset` then takes the option
             `policy`, and the env runner calls `complete` in place of `step`.
     """
 
     takes_hint: bool = False
     takes_completions: bool = False
+    max_episodes: int | None = None
     hint: str = ""
     tools: Sequence[Mapping[str, Any]] = ()
 
@@ -315,6 +317,9 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         Raises:
             r3env.registry.OptionError: They do not fit; the error names the constructor's argument.
         """
+
+    def abandon(self) -> None:
+        """Let go of what the running episode holds, as it will not go on; may be called from another thread."""
 
     def _step_info(self, query: Query, verdict: Verdict) -> dict[str, Any]:
         info: dict[str, Any] = {"uid": query.uid, "correct": verdict.correct, "verdict": str(verdict.reason)}

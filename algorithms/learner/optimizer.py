@@ -38,7 +38,13 @@ def step_threads(num_threads: int | None, learners: int) -> int:
         num_threads: `learners.num_threads`; None: an equal share of this machine's cores.
         learners: that may step on this machine at the same time.
     """
-    return num_threads or max(1, len(os.sched_getaffinity(0)) // max(1, learners))
+    return num_threads or max(1, _cores() // max(1, learners))
+
+
+def _cores() -> int:
+    """Return the cores that this process may use; all of the machine's where the system, such as macOS, names none."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 @contextlib.contextmanager

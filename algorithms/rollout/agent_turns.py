@@ -23,13 +23,15 @@ def takes_completions(environment: gymnasium.Env[str, str]) -> bool:
     return bool(getattr(environment.unwrapped, "takes_completions", False))
 
 
-def agents_at_once() -> int:
-    """Return how many agents an env runner runs at once.
+def episodes_at_once(environment: gymnasium.Env[str, str]) -> int | None:
+    """Return how many episodes an env runner begins at once; None: as many as it can.
 
-    Each waits for its answer with a connection open, and a client that agents share has a limit: `openai`'s 1,000.
-    Beyond it an agent cannot ask, so a round that waits for its first request never begins.
+    Each agent waits for its answer with a connection open, and a client that agents share has a limit: `openai`'s
+    1,000. Beyond it an agent cannot ask, so a round that waits for its first request never begins.
     """
-    return min(_MOST_AGENTS, connection_limits().known)
+    own: int | None = getattr(environment.unwrapped, "max_episodes", None)
+    agents = (min(_MOST_AGENTS, connection_limits().known),) if takes_completions(environment) else ()
+    return min((*agents, own) if own else agents, default=None)
 
 
 def policy_for(sampling: Sampling, problem: Callable[[NextTurn], str | None]) -> Policy:
@@ -64,6 +66,6 @@ def chat_completion(
 
 
 def give_up(environment: gymnasium.Env[str, str]) -> None:
-    """Stop answering an agent that may still run, but whose episode does not."""
-    if takes_completions(environment):
-        environment.unwrapped.abandon()  # type: ignore[attr-defined]  # what takes completions has it
+    """Have an environment let go of an episode that does not go on."""
+    if abandon := getattr(environment.unwrapped, "abandon", None):
+        abandon()

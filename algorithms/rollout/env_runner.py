@@ -22,7 +22,7 @@ from algorithms.config.placement import engine_share, engine_sleeps, transfer_ki
 from algorithms.config.registered import find_registered
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import chat_format, load_tokenizer, stop_token_ids
-from algorithms.rollout.agent_turns import agents_at_once, takes_completions
+from algorithms.rollout.agent_turns import episodes_at_once
 from algorithms.rollout.attempts import named_length
 from algorithms.rollout.engines.base import DROP_WEIGHTS
 from algorithms.rollout.engines.factory import make_engine
@@ -128,7 +128,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             settings.max_num_seqs,
             settings.step_timeout_s,
             chat_format(self.config),
-            agents_at_once() if takes_completions(self.env) else None,
+            episodes_at_once(self.env),
             functools.partial(ObservedTurns, self.callbacks),
         )
 

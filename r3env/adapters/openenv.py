@@ -6,6 +6,7 @@ OpenEnv's client opens: a server has to hold as many as there are concurrent epi
 
 import contextlib
 import json
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -108,7 +109,9 @@ class OpenEnvEnv(SeededEnv):
         action: str = "message",
         observation: str | None = None,
         options: Mapping[str, Any] | None = None,
+        sessions: int | None = None,
         timeout_s: float = 60.0,
+        session_timeout_s: float = 1200.0,
         **arguments: Any,
     ) -> None:
         """Make the environment; the server is contacted when the first problem is needed.
@@ -120,7 +123,10 @@ class OpenEnvEnv(SeededEnv):
             action: Field of the server's action that takes the response.
             observation: Field of its observation that becomes the user turn; None for its only text.
             options: Further arguments of `reset`.
-            timeout_s: Seconds to connect, to be answered, and to wait for a session while the server is full.
+            sessions: Episodes that an env runner begins at once, for a server that holds fewer than there are; None:
+                as many as it can.
+            timeout_s: Seconds to connect, and to be answered.
+            session_timeout_s: Seconds to wait for a session while the server is full.
             arguments: Of `ForeignEnv`; the server decides on the number of turns.
 
         Raises:
@@ -128,9 +134,12 @@ class OpenEnvEnv(SeededEnv):
             ValueError: An unknown `data`, or a number that is not positive.
         """
         super().__init__(url, prefix=data, data=data, size=size, **arguments)
+        if sessions is not None and not sessions > 0:
+            raise OptionError("sessions", f"must be positive, it is {sessions!r}")
         if not timeout_s > 0:
             raise ValueError(f"timeout_s must be positive, it is {timeout_s!r}")
-        self.url, self.timeout_s = url, timeout_s
+        self.url, self.timeout_s, self.session_timeout_s = url, timeout_s, session_timeout_s
+        self.max_episodes = sessions
         self.action, self.observation, self.options = action, observation, dict(options or {})
         self._client_class = _import_client()
         self._session: Any = None
@@ -179,8 +188,13 @@ class OpenEnvEnv(SeededEnv):
         """End the session."""
         session, self._session = self._session, None
         if session is not None:
-            with contextlib.suppress(Exception):  # one that is broken has ended
-                session.close()
+            _end(session)
+
+    def abandon(self) -> None:
+        """End the session of an episode that was cut off: another episode may wait for it."""
+        session, self._session = self._session, None
+        if session is not None:  # elsewhere, as a server may take its time
+            threading.Thread(target=_end, args=(session,), daemon=True).start()
 
     def check_concurrency(self, episodes: int) -> None:
         """Refuse a server that holds one session where several episodes run at a time.
@@ -190,10 +204,12 @@ class OpenEnvEnv(SeededEnv):
         Raises:
             OptionError: The server turns a second session away.
         """
-        if episodes < 2:
+        if episodes < 2 or self.max_episodes == 1:
             return
         limit = min(self.timeout_s, _SECOND_SESSION_S)
-        second = OpenEnvEnv(self.url, observation=self.observation, options=self.options, timeout_s=limit)
+        second = OpenEnvEnv(
+            self.url, observation=self.observation, options=self.options, timeout_s=limit, session_timeout_s=limit
+        )
         seed = FIRST_SEEDS[self.data]
         with contextlib.closing(self), contextlib.closing(second):
             self.observe(seed)
@@ -204,7 +220,7 @@ class OpenEnvEnv(SeededEnv):
                     "url",
                     f"{self.url} holds one session, and up to {episodes} episodes run at a time; fix: serve it with "
                     f"max_concurrent_envs={episodes}, or run one at a time (env_runners.num_env_runners=0 "
-                    "env_runners.max_num_seqs=1)",
+                    "environment.options.sessions=1)",
                 ) from error
 
     def _ask_for_queries(self) -> QueryList:
@@ -218,7 +234,7 @@ class OpenEnvEnv(SeededEnv):
 
     def observe(self, seed: int) -> str:
         """Begin an episode in the running session, or in a new one; returns the first user turn."""
-        deadline = time.monotonic() + self.timeout_s
+        deadline = time.monotonic() + self.session_timeout_s
         while True:
             is_new = self._session is None
             try:
@@ -234,7 +250,7 @@ class OpenEnvEnv(SeededEnv):
                 if time.monotonic() > deadline:
                     raise ConnectionError(
                         f"{self.url} holds no further session; fix: serve it with a larger max_concurrent_envs, or "
-                        "roll out fewer episodes at once"
+                        "begin fewer episodes at once (environment.options.sessions)"
                     ) from error
                 time.sleep(_RETRY_S)
 
@@ -261,6 +277,11 @@ class OpenEnvEnv(SeededEnv):
             found = ", ".join(texts) or "none"
             raise ValueError(f"observation: name the field that the policy reads; the server's texts are {found}")
         return next(iter(texts.values()))
+
+
+def _end(session: Any) -> None:
+    with contextlib.suppress(Exception):  # one that is broken has ended
+        session.close()
 
 
 def _is_full(error: Exception) -> bool:

@@ -109,6 +109,7 @@ class MixtureEnv(VerifiableEnv):
         self.tools = max((part.tools for part in self.parts.values()), key=lambda tools: len(str(tools)))
         self.takes_hint = any(part.takes_hint for part in self.parts.values())
         self.takes_completions = any(part.takes_completions for part in self.parts.values())
+        self.max_episodes = min(filter(None, (part.max_episodes for part in self.parts.values())), default=None)
         self._running: tuple[str, VerifiableEnv] | None = None
 
     def load_queries(self) -> Queries:
@@ -172,9 +173,9 @@ class MixtureEnv(VerifiableEnv):
         return self._step("complete", completion)
 
     def abandon(self) -> None:
-        """Stop waiting for the agent that a part runs; see `r3env.envs.agent.AgentEnv`."""
-        if self._running is not None and self._running[1].takes_completions:
-            self._running[1].abandon()  # type: ignore[attr-defined]  # what takes completions has it
+        """Let go of what the part's episode holds."""
+        if self._running is not None:
+            self._running[1].abandon()
 
     def close(self) -> None:
         """Close the parts."""

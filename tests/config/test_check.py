@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ from algorithms.train.loop import _build
 from tests.shipped_files import training_files
 
 RUN = RunSettings(name="mine", steps=7)
+
+
+@pytest.fixture(autouse=True)
+def starts_no_ray() -> Iterator[None]:
+    before = ray.is_initialized()  # by tests of another folder
+    yield
+    assert ray.is_initialized() is before
 
 
 @pytest.fixture
@@ -59,7 +67,6 @@ def test_every_shipped_configuration_can_be_checked_offline(file, config_class, 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     lines = check(*load(with_a_task(file), [], config_class)).lines
     assert any(line.startswith("model") for line in lines)
-    assert not ray.is_initialized()
 
 
 def test_a_model_that_cannot_be_reached_has_bytes_per_parameter_and_is_not_part_of_the_verdict(monkeypatch):
@@ -327,7 +334,6 @@ def test_a_joined_cluster_whose_gpus_nobody_uses_is_warned_of(config, monkeypatc
 def test_nothing_starts_ray(config):
     check(config, RUN)
     validate_start(config)
-    assert not ray.is_initialized()
 
 
 @pytest.mark.parametrize(
@@ -348,7 +354,6 @@ def test_an_algorithm_that_is_built_in_python_is_checked_as_the_command_checks_i
     with pytest.raises(ConfigError) as raised:
         getattr(config, section)(**settings).build_algo()
     assert str(raised.value).startswith(said)
-    assert not ray.is_initialized()
 
 
 def test_vllms_context_has_to_hold_a_prompt_and_its_response(config):

@@ -84,6 +84,9 @@ def test_threads_of_an_offloaded_step_are_the_learners_share_of_the_machine(monk
     assert step_threads(None, 4) == 4
     assert step_threads(None, 32) == 1
     assert step_threads(6, 4) == 6
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert step_threads(None, 4) == 2
 
 
 def test_other_threads_count_only_for_the_step(monkeypatch):

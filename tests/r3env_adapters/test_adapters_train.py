@@ -51,11 +51,11 @@ def test_one_step(package, environment, tmp_path, request):
     one_step(environment, tmp_path)
 
 
-def test_one_step_on_a_server_of_openenv(openenv_server, tmp_path, request):
+def test_one_step_on_a_server_of_openenv_with_fewer_sessions_than_episodes(openenv_server, tmp_path, request):
     pytest.importorskip("openenv", reason="openenv-core is not installed")
     request.getfixturevalue("ray_session")
-    with openenv_server(16) as url:
-        one_step([*OPENENV, f"environment.options={{url: '{url}', size: 4}}"], tmp_path)
+    with openenv_server(2) as url:
+        one_step([*OPENENV, f"environment.options={{url: '{url}', size: 4, sessions: 2}}"], tmp_path)
 
 
 def one_step(environment, tmp_path):

@@ -12,6 +12,7 @@ pytest.importorskip("openenv", reason="openenv-core is not installed (pip instal
 from algorithms.config.errors import ConfigError  # noqa: E402
 from algorithms.grpo.config import GRPOConfig  # noqa: E402
 from algorithms.preflight.environments import validate_environment  # noqa: E402
+from algorithms.rollout.agent_turns import give_up  # noqa: E402
 from r3env.adapters.openenv import OpenEnvEnv  # noqa: E402
 
 
@@ -97,14 +98,24 @@ def test_a_server_that_was_started_again_costs_no_episode(env):
 
 def test_a_full_server_is_waited_for_and_named_when_it_stays_full(openenv_server):
     with openenv_server(1) as address:
-        first, second = OpenEnvEnv(address, size=1), OpenEnvEnv(address, size=1, timeout_s=0.5)
+        first, second = OpenEnvEnv(address, size=1), OpenEnvEnv(address, size=1, session_timeout_s=0.5)
         first.reset(options={"uid": "train/0"})
         with pytest.raises(ConnectionError, match="holds no further session; fix: serve it with a larger"):
             second.reset(options={"uid": "train/0"})
-        patient = OpenEnvEnv(address, size=1, timeout_s=60)
+        patient = OpenEnvEnv(address, size=1)
         threading.Timer(0.5, first.close).start()
         patient.reset(options={"uid": "train/0"})
         patient.close()
+
+
+def test_an_episode_that_is_cut_off_leaves_its_session_to_another(openenv_server):
+    with openenv_server(1) as address:
+        cut_off, waiting = OpenEnvEnv(address, size=1), OpenEnvEnv(address, size=1)
+        cut_off.reset(options={"uid": "train/0"})
+        give_up(cut_off)
+        waiting.reset(options={"uid": "train/0"})
+        cut_off.abandon()  # holds none any more
+        assert waiting.step(secret(0))[1] == 1.0
 
 
 def settings(url, **options):
@@ -147,8 +158,8 @@ def test_a_server_of_one_session_is_refused_where_several_episodes_run_at_a_time
         said = str(raised.value)
         assert said.startswith(f"environment.options.url: {address} holds one session, and up to 6 episodes run at a ")
         assert "max_concurrent_envs=6" in said
-        one = settings(address).env_runners(max_num_seqs=1)
-        assert validate_environment(one, fetch=False).queries == 2  # not "a data set on the Hub"
+        for one in (settings(address).env_runners(max_num_seqs=1), settings(address, sessions=1)):
+            assert validate_environment(one, fetch=False).queries == 2  # not "a data set on the Hub"
 
 
 def test_a_part_of_a_mixture_is_named_in_the_line(openenv_server):
@@ -172,3 +183,5 @@ def test_arguments_are_checked(url):
         OpenEnvEnv(url, data="test")
     with pytest.raises(ValueError, match="size must be positive"):
         OpenEnvEnv(url, size=0)
+    with pytest.raises(ValueError, match="sessions: must be positive, it is 0"):
+        OpenEnvEnv(url, sessions=0)

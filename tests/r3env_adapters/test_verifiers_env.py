@@ -5,42 +5,70 @@ import importlib.util
 import pytest
 
 if importlib.util.find_spec("verifiers") is None:
-    pytest.skip("verifiers is not installed (pip install 'verifiers>=0.3.1,<0.4')", allow_module_level=True)
+    pytest.skip("verifiers is not installed (pip install 'verifiers>=0.4,<0.5')", allow_module_level=True)
 
 from r3env.adapters.verifiers import VerifiersEnv
 from r3env.agents.types import Completion, Policy
 from r3env.registry import OptionError
 
 MODULE = """
-import verifiers as vf
-from datasets import Dataset
+import itertools
 
-async def right(completion, answer):
-    return float(answer in completion[-1].content)
+import httpx
+import verifiers.v1 as vf
 
-class Again(vf.MultiTurnEnv):
-    async def env_response(self, messages, state, **kwargs):
-        return [vf.UserMessage(content="Again.")]
+class Sum(vf.TaskData):
+    answer: str = ""
 
-def load_environment(turns=2, temperature=None):
-    train = Dataset.from_list([{"question": "1+2", "answer": "3"}, {"question": "2+2", "answer": "4"}])
-    heldout = Dataset.from_list([{"question": "5+5", "answer": "10"}])
-    return Again(
-        dataset=train, eval_dataset=heldout, rubric=vf.Rubric(funcs=[right]), max_turns=turns, system_prompt="1+1=2",
-        sampling_args={} if temperature is None else {"temperature": temperature},
-    )
+class SumTask(vf.Task[Sum]):
+    @vf.reward
+    async def right(self, trace):
+        return float(self.data.answer in trace.last_reply)
+
+class Sums(vf.Taskset[SumTask, vf.TasksetConfig]):
+    INFINITE = %s
+
+    def load(self):
+        for n in itertools.count() if self.INFINITE else range(4):
+            yield SumTask(Sum(prompt=f"{n}+2", answer=str(n + 2), system_prompt="1+1=2"), self.config.task)
+
+class AgainConfig(vf.HarnessConfig):
+    temperature: float | None = None
+
+class Again(vf.Harness[AgainConfig]):
+    APPENDS_SYSTEM_PROMPT = True
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data):
+        system, prompt = self.resolve_prompt(data)
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
+        headers = {"Authorization": f"Bearer {secret}"}
+        body = {"model": ctx.model}
+        if self.config.temperature is not None:
+            body["temperature"] = self.config.temperature
+        async with httpx.AsyncClient(base_url=endpoint, headers=headers, timeout=None) as client:
+            for _ in range(2):
+                reply = await client.post("/chat/completions", json=body | {"messages": messages})
+                reply.raise_for_status()
+                messages += [reply.json()["choices"][0]["message"], {"role": "user", "content": "Again."}]
+        return vf.ProgramResult(0, "", "")
+
+__all__ = ["Sums", %s]
 """
 POLICY = Policy(1.0, 1.0, 16)
 
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-    (tmp_path / "vf_again.py").write_text(MODULE)
+    (tmp_path / "vf_again.py").write_text(MODULE % (False, '"Again"'))
+    (tmp_path / "vf_endless.py").write_text(MODULE % (True, '"Again"'))
+    (tmp_path / "vf_bare.py").write_text(MODULE % (False, ""))
     monkeypatch.syspath_prepend(tmp_path)
     made = []
 
-    def make(**options):
-        made.append(VerifiersEnv("vf_again", **options))
+    def make(name="vf_again", **options):
+        made.append(VerifiersEnv(name, **options))
         return made[-1]
 
     yield make
@@ -49,9 +77,9 @@ def make(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("last", "reward"), [("It is 3.", 1.0), ("It is 4.", 0.0)])
-def test_a_rollout_asks_the_policy_turn_by_turn_and_pays_the_rubric(make, last, reward):
+def test_an_episode_asks_the_policy_turn_by_turn_and_pays_the_task_s_reward(make, last, reward):
     env = make()
-    observation, info = env.reset(options={"uid": "0", "policy": POLICY})
+    observation, info = env.reset(options={"uid": "1", "policy": POLICY})
     assert observation == "1+2" and info["conversation"] == ({"role": "system", "content": "1+1=2"},)
     observation, paid, over, _, info = env.complete(Completion("first "))
     assert (observation, paid, over) == ("Again.", 0.0, False)
@@ -60,23 +88,43 @@ def test_a_rollout_asks_the_policy_turn_by_turn_and_pays_the_rubric(make, last, 
     assert (paid, over, info["correct"]) == (reward, True, reward == 1.0)
 
 
-def test_held_out_rows_and_options_are_the_environments_own(make):
-    env = make(data="heldout", options={"turns": 1})
-    assert [env.query(uid).answer for uid in env.uids] == ["10"]
-    env.reset(options={"uid": "0", "policy": POLICY})
-    assert env.complete(Completion("10"))[1:3] == (1.0, True)
-    with pytest.raises(ValueError, match="data must be train or heldout"):
-        make(data="tests")
+def test_episodes_run_side_by_side(make):
+    envs = [make() for _ in range(3)]
+    for uid, env in enumerate(envs):
+        assert env.reset(options={"uid": str(uid), "policy": POLICY})[0] == f"{uid}+2"
+    for env in envs:
+        env.complete(Completion("first"))
+    assert [env.complete(Completion(str(uid + 2)))[1] for uid, env in enumerate(envs)] == [1.0] * 3
+
+
+def test_data_is_a_range_of_tasks(make):
+    env = make(data="2:")
+    assert [(uid, env.query(uid).answer) for uid in env.uids] == [("2", "4"), ("3", "5")]
+    assert make("vf_endless", data="5:7").uids == ["5", "6"]
+    with pytest.raises(OptionError, match="data: 'vf_endless' has tasks without end; fix: environment.data=0:900"):
+        _ = make("vf_endless").uids
+    with pytest.raises(OptionError, match="data: 'train' is no range of tasks"):
+        _ = make(data="train").uids
 
 
 def test_what_the_run_does_not_give_is_the_episodes_error(make):
-    env = make(options={"temperature": 0.3})
+    env = make(options={"agent": {"harness": {"id": "vf_again", "temperature": 0.3}}})
     with pytest.raises(RuntimeError, match="temperature: the run samples at 1, not 0.3"):
         env.reset(options={"uid": "1", "policy": POLICY})
 
 
-def test_an_environment_that_cannot_be_loaded_is_one_line():
+def test_a_harness_that_runs_what_the_policy_writes_is_refused_unless_its_place_is_named(make):
+    shell = {"harness": {"id": "bash"}}
+    with pytest.raises(OptionError, match="options: the harness 'bash' runs what the policy writes; fix: "):
+        make("vf_bare", options={"agent": shell})
+    make("vf_bare", options={"agent": shell | {"runtime": {"type": "subprocess"}}})
+    assert make("vf_bare").uids == ["0", "1", "2", "3"], "without a harness of its own it chats"
+
+
+def test_an_environment_that_cannot_be_loaded_is_one_line(make):
     with pytest.raises(OptionError, match="name: 'no_such_thing' cannot be loaded"):
-        VerifiersEnv("no_such_thing")
+        make("no_such_thing")
     with pytest.raises(OptionError, match="name: names no environment"):
-        VerifiersEnv()
+        make("")
+    with pytest.raises(OptionError, match=r"name: 'vf_again' has 2 agents, and an episode has one policy"):
+        make(options={"id": "user-sim"})
