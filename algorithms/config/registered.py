@@ -2,13 +2,14 @@
 
 import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 from ray.rllib.env.env_context import EnvContext
 from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
 
-_registered_here: set[str] = set()
+_creators: dict[str, Callable[[EnvContext], Any]] = {}
 
 
 def environment_id(environment: Any) -> Any:
@@ -26,10 +27,14 @@ def _construct(kind: type, arguments: EnvContext) -> Any:
 
 def find_registered(env_id: str) -> None:
     """Have Gymnasium make an environment by the function that Ray knows under this name, if there is one."""
-    known = env_id in gymnasium.registry and env_id not in _registered_here
-    if known or not _global_registry.contains(ENV_CREATOR, env_id):
+    if env_id in gymnasium.registry and env_id not in _creators:
         return
-    create = _global_registry.get(ENV_CREATOR, env_id)
+    if _global_registry.contains(ENV_CREATOR, env_id):
+        _creators[env_id] = _global_registry.get(ENV_CREATOR, env_id)
+    elif env_id in _creators:  # Ray has been started anew
+        register_env(env_id, _creators[env_id])
+    else:
+        return
+    create = _creators[env_id]
     gymnasium.registry.pop(env_id, None)  # another may have come under this name
     gymnasium.register(env_id, entry_point=lambda **arguments: create(EnvContext(arguments, worker_index=0)))
-    _registered_here.add(env_id)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from ray.tune import register_trainable
+from ray.rllib.algorithms.registry import ALGORITHMS
 
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.base import StagedAlgorithm
@@ -235,7 +235,7 @@ class GRPO(StagedAlgorithm):
         return [sample for sample in (*batch.for_history, *dropped, *left_out) if sample.old_logprobs is None]
 
 
-register_trainable("GRPO", GRPO)  # for `tune.run("GRPO")`
+ALGORITHMS["GRPO"] = lambda: (GRPO, GRPO.get_default_config())  # for `tune.run("GRPO")`
 
 
 def write_history(history: ReplayHistory, batch: StepBatch) -> None:

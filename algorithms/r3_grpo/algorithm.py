@@ -1,6 +1,6 @@
 """R³-GRPO (arXiv 2601.19620): GRPO with three mechanisms."""
 
-from ray.tune import register_trainable
+from ray.rllib.algorithms.registry import ALGORITHMS
 
 from algorithms.grpo.algorithm import GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
@@ -47,4 +47,4 @@ class R3GRPO(GRPO):
         return R3GRPOConfig()
 
 
-register_trainable("R3GRPO", R3GRPO)  # for `tune.run("R3GRPO")`
+ALGORITHMS["R3GRPO"] = lambda: (R3GRPO, R3GRPO.get_default_config())  # for `tune.run("R3GRPO")`

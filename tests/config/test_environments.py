@@ -5,7 +5,7 @@ import socket
 import sys
 
 import pytest
-from ray.tune.registry import register_env
+from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
 
 from algorithms.config.errors import ServiceError
 from algorithms.grpo.config import ConfigError, GRPOConfig
@@ -205,6 +205,8 @@ def test_an_environment_is_a_class_or_registered_with_ray_and_takes_functions():
         flat = GRPOConfig().update_from_dict(config.to_dict()).copy(copy_frozen=False)
         assert len(environment_makers(flat)[Split.TRAIN]().unwrapped.queries) == 6
     register_env("doubles", lambda env_config: Doubles(problems=lambda: range(3)))
+    assert validate_environment(GRPOConfig().environment("doubles")).queries == 3
+    _global_registry.unregister(ENV_CREATOR, "doubles")  # as another Ray knows nothing of it
     assert validate_environment(GRPOConfig().environment("doubles")).queries == 3
     assert validate_environment(GRPOConfig().update_from_dict({"env": Doubles})).queries == 4
 
