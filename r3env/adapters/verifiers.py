@@ -72,7 +72,6 @@ class VerifiersEnv(AgentEnv):
         Raises:
             RuntimeError: The episode ended with an error.
         """
-        # waits: env_runners.step_timeout_s is over the thread
         return _wait_for(_episode(_serve(*self._key), self._tasks()[query.uid], base_url, model))
 
     def _tasks(self) -> Mapping[str, Any]:
@@ -152,6 +151,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def _wait_for(work: Coroutine[Any, Any, Any]) -> Any:
+    # waits: env_runners.step_timeout_s is over the thread
     return asyncio.run_coroutine_threadsafe(work, _loop()).result()
 
 
