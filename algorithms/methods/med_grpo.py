@@ -44,7 +44,7 @@ class MedGRPO(Mechanism):
     def before_rewards(self, batch: StepBatch) -> None:
         """Add the step's rewards to those of parts that are not measured yet."""
         self.known = dict(self.kept)
-        for group in batch.rolled_out:
+        for group in batch.stored:
             earlier = self.known.get(part_of(group), np.zeros(0))
             rewards = [sample.reward for sample in group.fresh]
             self.known[part_of(group)] = np.append(earlier, rewards)[: self.settings.responses]
@@ -56,7 +56,7 @@ class MedGRPO(Mechanism):
 
     def rewards(self, group: Group) -> None:
         """Pay the group's rewards by the scale of their part."""
-        values = self.known[part_of(group)]
+        values = self.known.get(part_of(group), np.zeros(0))
         if not len(values):
             return
         low, median, high = np.quantile(values, (0.25, 0.5, 0.75))

@@ -9,7 +9,7 @@ import numpy as np
 from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Sample, Services, Settings, setting
 from algorithms.grpo.prompt_share import draw_at_most
 from algorithms.rollout.conversation import last_text
-from algorithms.rollout.types import Context
+from algorithms.rollout.types import Context, Rollout
 
 WRITE, PROBLEM = "svs_write", "svs_problem"  # contexts: of writing a problem, and of answering it
 SOURCE, PAID = (0.125, 0.5), (0.125, 0.625)  # accuracies of queries that are varied, and of problems that are paid
@@ -90,7 +90,7 @@ class SvS(Mechanism):
                 prompts += self._to_pose(group)
             elif group.prompt.context == PROBLEM and _within(group, PAID):
                 writer = self.writers[id(group.prompt)]
-                writer.rollout = replace(writer.rollout, correct=True, reward=1.0)
+                writer.rollout = _paid(writer.rollout)
                 self.metrics["svs/paid"] += 1.0
         return prompts
 
@@ -119,6 +119,12 @@ class SvS(Mechanism):
         self.metrics["svs/written"] += len(group.samples)
         self.metrics["svs/posed"] += len(prompts)
         return prompts
+
+
+def _paid(rollout: Rollout) -> Rollout:
+    turns = rollout.turns
+    last = (replace(turn, correct=True, reward=1.0) for turn in turns[-1:])
+    return replace(rollout, correct=True, reward=1.0, turns=(*turns[:-1], *last))
 
 
 def _within(group: Group, bounds: tuple[float, float]) -> bool:

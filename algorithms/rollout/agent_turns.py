@@ -1,5 +1,6 @@
 """The engine's side of an environment that runs an agent, and what it reports of the agent's requests."""
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,8 @@ from r3env.agents.types import NextTurn, Policy
 # In `Rollout.counts` of an agent's episode: its requests, beyond the first, that continue no conversation.
 CHANGED_PREFIXES = "changed_prefixes"
 _MOST_AGENTS = 512
+
+_logger = logging.getLogger(__name__)
 
 
 def takes_completions(environment: gymnasium.Env[str, str]) -> bool:
@@ -67,5 +70,7 @@ def chat_completion(
 
 def give_up(environment: gymnasium.Env[str, str]) -> None:
     """Have an environment let go of an episode that does not go on."""
-    if abandon := getattr(environment.unwrapped, "abandon", None):
-        abandon()
+    try:
+        environment.unwrapped.abandon()  # type: ignore[attr-defined]
+    except Exception:  # a foreign environment has none, or another of that name
+        _logger.debug("%s cannot let go of an episode", environment, exc_info=True)

@@ -24,6 +24,7 @@ STEPPING_THREADS = 256
 # In rounds, turns advance together, in batches that are the same in every run, unless an environment takes longer than
 # this: then those that are ready continue without it.
 PATIENCE_S = 1.0
+BEGINNING_S = 60.0
 # An engine with free places waits this long for episodes that begin: resets are mostly quicker than its step.
 FILLING_S = 0.05
 # How often environments are looked after that never answer.
@@ -199,8 +200,9 @@ class EpisodeRunner:
         """Begin all that wait and may, to the end: how long it takes must not decide which episodes share a batch."""
         count = min(len(self._waiting), self._bound - len(self._running))
         beginning = {self._launch(self._begin, self._next_waiting()) for _ in range(int(count))}
-        while beginning & self._stepping.keys():
-            self._collect_stepped(until=math.inf)
+        ends = time.monotonic() + BEGINNING_S  # those that have begun may hold what the others wait for
+        while beginning & self._stepping.keys() and not (self._ready and time.monotonic() >= ends):
+            self._collect_stepped(until=ends if self._ready else math.inf)
 
     def _generate(self) -> None:
         started = time.perf_counter()

@@ -143,6 +143,7 @@ class OpenEnvEnv(SeededEnv):
         self.action, self.observation, self.options = action, observation, dict(options or {})
         self._client_class = _import_client()
         self._session: Any = None
+        self._abandoned = 0  # episodes
 
     def load_queries(self) -> Queries:
         """Make one query per seed, whose text is the server's first observation; fetched once for all environments.
@@ -192,6 +193,7 @@ class OpenEnvEnv(SeededEnv):
 
     def abandon(self) -> None:
         """End the session of an episode that was cut off: another episode may wait for it."""
+        self._abandoned += 1
         session, self._session = self._session, None
         if session is not None:  # elsewhere, as a server may take its time
             threading.Thread(target=_end, args=(session,), daemon=True).start()
@@ -234,13 +236,16 @@ class OpenEnvEnv(SeededEnv):
 
     def observe(self, seed: int) -> str:
         """Begin an episode in the running session, or in a new one; returns the first user turn."""
-        deadline = time.monotonic() + self.session_timeout_s
-        while True:
+        deadline, before = time.monotonic() + self.session_timeout_s, self._abandoned
+        while self._abandoned == before:
             is_new = self._session is None
             try:
                 if self._session is None:
                     self._session = self._connect()
-                return self._text(self._session.reset(seed=seed, **self.options).observation)
+                text = self._text(self._session.reset(seed=seed, **self.options).observation)
+                if self._abandoned == before:
+                    return text
+                break
             except Exception as error:
                 self.close()
                 if not is_new:  # the server may have been started again since
@@ -253,6 +258,8 @@ class OpenEnvEnv(SeededEnv):
                         "begin fewer episodes at once (environment.options.sessions)"
                     ) from error
                 time.sleep(_RETRY_S)
+        self.close()  # another episode may wait for it
+        raise ConnectionError("the episode was given up")
 
     def _connect(self) -> Any:
         client = self._client_class(self.url, connect_timeout_s=self.timeout_s, message_timeout_s=self.timeout_s)

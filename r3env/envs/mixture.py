@@ -159,9 +159,9 @@ class MixtureEnv(VerifiableEnv):
         hint = "" if self.parts[name].takes_hint else options.pop("hint", "")
         if not self.parts[name].takes_completions:
             options.pop("policy", None)
+        self._running = name, self.parts[name]
         observation, info = self.parts[name].reset(seed=part_seed, options={**options, "uid": inner})
         observation = f"{observation}\n\n{hint}" if hint else observation
-        self._running = name, self.parts[name]
         return observation, {**info, "uid": f"{name}/{inner}"}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:

@@ -108,6 +108,12 @@ class Worker:
             return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
         return math.inf
 
+    def has_children(self) -> bool:
+        """Return whether it has started processes, as far as the system says."""
+        with contextlib.suppress(OSError), open(f"/proc/{self._pid}/task/{self._pid}/children") as file:
+            return bool(file.read())
+        return False
+
     def kill(self) -> None:
         """End the worker, and its group if it has made one."""
         for kill in (os.killpg, os.kill):

@@ -98,7 +98,8 @@ def _outcome(worker: Worker, arguments: bytes, due: float, parent: Connection) -
     try:
         return _checked(worker.exchange(call, limit_s, parent), nonce)
     except ProcessTimeoutError:
-        return {"timeout": True, "idle": _has_threads() and worker.cpu_seconds() < _IDLE_SHARE * limit_s}
+        idle = _has_threads() and not worker.has_children() and worker.cpu_seconds() < _IDLE_SHARE * limit_s
+        return {"timeout": True, "idle": idle}
     except ProcessDiedError:
         return {"died": True}
     except ProcessTamperedError:

@@ -6,7 +6,7 @@ import pytest
 
 from algorithms.grpo.types import Prompt
 from algorithms.methods.svs import INSTRUCTION, PROBLEM, WRITE, SvS, SvSSettings
-from algorithms.rollout.types import Context, Split
+from algorithms.rollout.types import Context, Split, Turn
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.envs.mixture import MixtureEnv
 from tests.hand_made import answer
@@ -33,7 +33,8 @@ class Writers(Workers):
             int(request.prompt.problem[-1]) if request.prompt.problem else 2
         )
         messages = ({"role": "assistant", "content": text},)
-        return answer(request, prompt=[1], response=[request.id], correct=correct, messages=messages)
+        turns = (Turn(1, 2, float(correct), correct),)
+        return answer(request, prompt=[1], response=[request.id], correct=correct, messages=messages, turns=turns)
 
 
 @pytest.fixture
@@ -61,6 +62,7 @@ def test_a_solved_response_is_varied_and_what_was_written_is_posed(run):
     for group in groups_of(run, WRITE):
         assert [sample.rollout.reward for sample in group.samples] == [1, 0, 0, 0]
         assert [sample.rollout.correct for sample in group.samples] == [True, False, False, False]
+        assert [sample.rollout.turns[-1].reward for sample in group.samples] == [1, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("accuracy", "paid"), [(0, 0), (1, 1), (2, 1), (3, 0), (4, 0)])

@@ -102,6 +102,10 @@ def test_a_full_server_is_waited_for_and_named_when_it_stays_full(openenv_server
         first.reset(options={"uid": "train/0"})
         with pytest.raises(ConnectionError, match="holds no further session; fix: serve it with a larger"):
             second.reset(options={"uid": "train/0"})
+        given_up = OpenEnvEnv(address, size=1)
+        threading.Timer(0.5, given_up.abandon).start()
+        with pytest.raises(ConnectionError, match="the episode was given up"):
+            given_up.reset(options={"uid": "train/0"})
         patient = OpenEnvEnv(address, size=1)
         threading.Timer(0.5, first.close).start()
         patient.reset(options={"uid": "train/0"})
