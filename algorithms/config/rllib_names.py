@@ -69,7 +69,7 @@ def as_evaluation(argument: str, value: Any) -> dict[str, Any]:
         raise ConfigError(f"evaluation_config: {shown(value)} is not a mapping; fix: section evaluation")
     given = dict(value or {})
     settings = {} if given.pop("explore", None) in (None, True) else dict(_GREEDY)
-    held_out = dict(given.pop("env_config", {}))
+    held_out = dict(given.pop("env_config", None) or {})
     settings |= {key: held_out.pop(key) for key in ("data", "columns") if key in held_out}
     if unknown := [*given, *(f"env_config.{key}" for key in held_out)]:
         fix = "section evaluation; known: explore, env_config.data, env_config.columns"

@@ -14,8 +14,6 @@ A run's folder knows the ids of the copies that it wrote or was fetched from. Wh
 another run or of this one continued on another machine, nothing is written.
 """
 
-import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -26,7 +24,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -42,12 +40,17 @@ from algorithms.utils.errors import CheckpointError, is_disk_full
 from algorithms.utils.files import make_folder, sync, sync_name
 
 LAST_TRY_S = 1800.0
+_LEFT_S = 24 * 3600.0
 _INDEX, _RECORD = "copy.json", "record"
 _IDS = ".copies"  # in the run's folder: the ids that it knows, one a line
 _STAGE = ".copying"
 _BLOCK = 1 << 22
 
 _logger = logging.getLogger(__name__)
+
+
+class DamagedError(ValueError):
+    """A file is not the one that its checkpoint's manifest lists."""
 
 
 class Place:
@@ -65,7 +68,8 @@ class Place:
 
     def __init__(self, folder: str, name: str, setting: str = "run.copy_to") -> None:
         location, mark, query = folder.partition("?")
-        if "@" in location.partition("://")[2].partition("/")[0]:
+        user, _, _ = location.partition("://")[2].partition("/")[0].rpartition("@")
+        if ":" in user or "secret" in query:
             raise ConfigError(f"{setting}: names credentials, which files would hold; fix: AWS_ACCESS_KEY_ID and so on")
         self.uri, self._setting = f"{location.rstrip('/')}/{name}{mark}{query}", setting
         try:
@@ -75,7 +79,7 @@ class Place:
         except (ValueError, NotImplementedError, OSError) as error:
             raise self._unusable(error) from error
         self._root = f"{root.rstrip('/')}/{name}"
-        self._is_local = isinstance(self._files, pyarrow.fs.LocalFileSystem)
+        self._has_folders = self._files.type_name not in ("s3", "gcs", "abfs")
 
     def standing(self) -> dict[str, Any] | None:
         """Return the copy.json of the copy that stands there, None without one; raises as the class does."""
@@ -89,7 +93,7 @@ class Place:
             raise self._unusable(error) from error
 
     def check(self, run: Path) -> set[str]:
-        """Check that a run's folder knows the copy that stands there; return where that one's files lie.
+        """Check that a run's folder knows the copy that stands there; return the folders of that one's files.
 
         Raises:
             ConfigError: it does not, or as the class does.
@@ -100,19 +104,34 @@ class Place:
                 f"{self._setting}: {self.uri} is a copy of another run, or of this one as another machine continued "
                 f"it; fix: --resume {self.uri} with a run.dir that has no {run.name}, or another run.copy_to"
             )
-        return {entry["key"] for entry in standing["files"].values()} if standing else set()
+        return {_folder(entry["key"]) for entry in standing["files"].values()} if standing else set()
 
     def put(self, source: Path, key: str, sha256: object) -> None:
-        """Write a file; raises ValueError if it is not the one with that digest."""
-        target, digest = f"{self._root}/{key}", hashlib.sha256()
-        if self._is_local:  # elsewhere a folder is a file's prefix
+        """Write a file; raises `DamagedError` if it is not the one with that digest."""
+        if fingerprint(source)["sha256"] != sha256:
+            raise DamagedError(f"{source.name} has changed since it was written")
+        target = f"{self._root}/{key}"
+        if self._has_folders:
             self._files.create_dir(str(PurePosixPath(target).parent))
         with source.open("rb") as file, self._files.open_output_stream(target) as copy:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-                copy.write(block)
-        if digest.hexdigest() != sha256:
-            raise ValueError(f"{source.name} has changed since it was written")
+            shutil.copyfileobj(file, copy, _BLOCK)
+
+    def present(self, entries: Collection[Mapping[str, Any]]) -> set[str]:
+        """Return which of these files are there, by their size: others may have been deleted by hand or by age."""
+        found = self._files.get_file_info([f"{self._root}/{entry['key']}" for entry in entries])
+        return {entry["key"] for entry, info in zip(entries, found, strict=True) if info.size == entry["bytes"]}
+
+    def try_out(self) -> None:
+        """Write a file and delete it; raises as the class does."""
+        path = f"{self._root}/.{_INDEX}"
+        try:
+            if self._has_folders:
+                self._files.create_dir(self._root)
+            with self._files.open_output_stream(path) as file:
+                file.write(b"{}")
+            self._files.delete_file(path)
+        except OSError as error:
+            raise self._unusable(error) from error
 
     def get(self, entry: Mapping[str, Any], target: Path) -> None:
         """Read a file that copy.json lists; raises ValueError if it is damaged."""
@@ -123,15 +142,24 @@ class Place:
         if fingerprint(target)["sha256"] != entry["sha256"]:
             raise ValueError(f"{entry['key']} is damaged")
 
-    def publish(self, index: Mapping[str, Any], file: Path, keys: set[str]) -> None:
-        """Let a copy stand whose files are there, by way of a local file; of `keys`, delete what it does not list."""
+    def publish(self, index: Mapping[str, Any], file: Path) -> None:
+        """Let a copy stand whose files are there, by way of a local file."""
         file.write_text(json.dumps(index), encoding="utf-8")
-        self.put(file, f".{_INDEX}" if self._is_local else _INDEX, fingerprint(file)["sha256"])
-        if self._is_local:  # elsewhere a file is written whole or not at all
+        self.put(file, f".{_INDEX}" if self._has_folders else _INDEX, fingerprint(file)["sha256"])
+        if self._has_folders:  # elsewhere a file is written whole or not at all
             self._files.move(f"{self._root}/.{_INDEX}", f"{self._root}/{_INDEX}")
-        for folder in sorted(_folders(keys) - _folders({entry["key"] for entry in index["files"].values()})):
-            with contextlib.suppress(FileNotFoundError):
+
+    def delete(self, folders: Collection[str]) -> set[str]:
+        """Delete folders of parts; return those that cannot be."""
+        left = set()
+        for folder in sorted(folders):
+            try:
                 self._files.delete_dir(f"{self._root}/{folder}")
+            except FileNotFoundError:
+                pass
+            except OSError:
+                left.add(folder)
+        return left
 
     def _unusable(self, error: Exception) -> ConfigError:
         kind = ServiceError if isinstance(error, OSError) else ConfigError
@@ -139,9 +167,9 @@ class Place:
         return kind(f"{self._setting}: {self.uri} cannot be used ({error}); fix: {fix}")
 
 
-def _folders(keys: set[str]) -> set[str]:
-    """Return the folders of a copy's parts: a checkpoint's, a record's."""
-    return {"/".join(key.split("/")[:2]) for key in keys}
+def _folder(key: str) -> str:
+    """Return the folder of a copy's part: a checkpoint's, a record's."""
+    return "/".join(key.split("/")[:2])
 
 
 def check_copy(run: RunSettings, directory: RunDirectory, *, begun: bool) -> None:
@@ -152,7 +180,9 @@ def check_copy(run: RunSettings, directory: RunDirectory, *, begun: bool) -> Non
     """
     try:
         if run.copy_to is not None:
-            Place(run.copy_to, directory.name).check(directory.path)
+            place = Place(run.copy_to, directory.name)
+            place.check(directory.path)
+            place.try_out()
     except ServiceError:
         if not begun:
             raise
@@ -181,6 +211,9 @@ def fetch(uri: str, parent: Path) -> Path:
         )
     print(f"fetching {uri} to {folder}", file=sys.stderr)
     make_folder(parent)
+    for left in parent.glob(f".{name}.*.fetched"):  # of a process that was killed
+        if time.time() - left.stat().st_mtime > _LEFT_S:
+            shutil.rmtree(left, ignore_errors=True)
     partial = RunDirectory(Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".fetched", dir=parent)))
     try:
         for made in (partial.rollouts_folder, partial.checkpoints_folder):
@@ -215,29 +248,30 @@ class Copies:
         self._directory, self._copy_to = directory, copy_to
         self._stage = directory.path / _STAGE
         self._newest = self._copied = self._current = 0  # numbers of what was taken; `_current`: being copied now
-        self._there: set[str] = set()  # what was written, and is in no copy yet, or to be deleted
+        self._folders: set[str] = set()  # folders that a copy was in, or was to be, and may have to go
         self._trouble: object = None
-        self._sending = threading.Lock()
-        self._thread = threading.Thread()
+        self._left = False  # whether it was said that something cannot be deleted
+        self._choosing, self._thread = threading.Lock(), threading.Thread()
         shutil.rmtree(self._stage, ignore_errors=True)
 
     def take(self) -> None:
         """Take the files as they are and begin to copy them. Call it between steps."""
         if self._copy_to is None:
             return
-        self._newest += 1
-        for older in self._stage.glob("[0-9]*"):  # which holds files that the run deletes
-            if older.name != str(self._current):
-                shutil.rmtree(older, ignore_errors=True)
-        partial = self._stage / "partial"
+        number, partial = self._newest + 1, self._stage / "partial"
         try:
             _stage(self._directory, partial)
-            partial.rename(self._stage / str(self._newest))
-        except (OSError, sqlite3.Error) as error:  # a full disk: the run finds it, or goes on
-            shutil.rmtree(partial, ignore_errors=True)
-            self._warn(error)
-        else:
+            partial.rename(self._stage / str(number))
+            with self._choosing:
+                self._newest = number
+                for older in self._stage.glob("[0-9]*"):  # which holds files that the run deletes
+                    if older.name not in (str(number), str(self._current)):
+                        shutil.rmtree(older, ignore_errors=True)
             self._start()
+        except (OSError, sqlite3.Error, RuntimeError) as error:  # a full disk, no thread: the run finds it, or goes on
+            shutil.rmtree(partial, ignore_errors=True)
+            self._newest = number
+            self._warn(error)
 
     def finish(self) -> None:
         """Wait until what was taken last is copied, with one more try if that failed; `LAST_TRY_S` at most."""
@@ -248,9 +282,9 @@ class Copies:
             if (self._stage / str(self._newest)).exists() and not self._thread.is_alive():
                 self._start()
                 self._join(ends)
-        if self._newest == self._copied:
+        if not self._thread.is_alive():
             shutil.rmtree(self._stage, ignore_errors=True)
-        else:
+        if self._newest != self._copied:
             _logger.warning(
                 "run.copy_to: %s lacks what %s holds since its last copy (%s); fix: --resume %s, which copies it",
                 self._copy_to,
@@ -260,42 +294,55 @@ class Copies:
             )
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._send, args=(self._newest,), name="copies", daemon=True)
-        self._thread.start()
+        if not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._send, name="copies", daemon=True)
+            self._thread.start()
 
     def _join(self, ends: float) -> None:
         if self._thread.is_alive():
             self._thread.join(max(0.0, ends - time.monotonic()))
 
-    def _send(self, number: int) -> None:
-        with self._sending:
-            self._current = number
-            if number == self._newest:
-                try:
-                    self._copy(self._stage / str(number))
-                except Exception as error:  # a client's, of any type: the run is more than its copy
-                    self._warn(error)
-                else:
-                    self._copied, self._there, self._trouble = number, set(), None
-                    shutil.rmtree(self._stage / str(number), ignore_errors=True)
+    def _send(self) -> None:
+        number = 0
+        while number != self._newest:
+            with self._choosing:
+                number = self._current = self._newest
+            try:
+                self._copy(self._stage / str(number))
+            except Exception as error:  # a client's, of any type: the run is more than its copy
+                self._warn(error)
+            else:
+                self._copied, self._trouble = number, None
+                shutil.rmtree(self._stage / str(number), ignore_errors=True)
             self._current = 0
 
     def _copy(self, staged: Path) -> None:
         assert self._copy_to is not None
         run, copy_id = self._directory.path, uuid.uuid4().hex
         place = Place(self._copy_to, run.name)
-        self._there |= place.check(run)
+        self._folders |= place.check(run)
         files = _listed(staged, copy_id)
-        for name, entry in files.items():
-            if entry["key"] not in self._there:
+        there = place.present(files.values())
+        for name, entry in list(files.items()):
+            if name not in files or entry["key"] in there:
+                continue
+            self._folders.add(_folder(entry["key"]))
+            try:
                 place.put(staged / name, entry["key"], entry["sha256"])
-                self._there.add(entry["key"])
+            except DamagedError as error:
+                _logger.warning("run.copy_to: %s: it is left out", error)
+                files = {other: one for other, one in files.items() if _folder(one["key"]) != _folder(entry["key"])}
         place.check(run)  # again: that may have taken hours
         with (run / _IDS).open("a", encoding="utf-8") as ids:
             print(copy_id, file=ids)
         sync(run / _IDS)  # before the copy stands: a process that ends in between knows it
-        step = max(checkpoint_steps(staged / CHECKPOINTS), default=0)
-        place.publish({"id": copy_id, "step": step, "files": files}, staged / _INDEX, self._there)
+        names = {name.split("/")[1] for name in files if name.startswith(f"{CHECKPOINTS}/")}
+        step = max((int(name.removeprefix("step_")) for name in names), default=0)
+        place.publish({"id": copy_id, "step": step, "files": files}, self._stage / _INDEX)
+        self._folders = place.delete(self._folders - {_folder(entry["key"]) for entry in files.values()})
+        if self._folders and not self._left:
+            self._left = True
+            _logger.warning("run.copy_to: %s: what the run has deleted stays there, as it cannot be deleted", place.uri)
 
     def _warn(self, error: Exception) -> None:
         if self._trouble is None:
@@ -339,8 +386,11 @@ def _listed(stage: Path, copy_id: str) -> dict[str, dict[str, Any]]:
     files = {file.name: {"key": f"{_RECORD}/{copy_id}/{file.name}", **fingerprint(file)} for file in record}
     for step in checkpoint_steps(stage / CHECKPOINTS):
         folder = checkpoint_path(stage / CHECKPOINTS, step)
-        manifest = fingerprint(folder / MANIFEST)
-        for name, entry in {**listed_files(folder), MANIFEST: manifest}.items():
+        try:
+            manifest, own = fingerprint(folder / MANIFEST), listed_files(folder)
+        except (OSError, ValueError):  # damaged: a resume passes it over as well
+            continue
+        for name, entry in {**own, MANIFEST: manifest}.items():
             key = f"{CHECKPOINTS}/{folder.name}-{str(manifest['sha256'])[:16]}/{name}"
             files[f"{CHECKPOINTS}/{folder.name}/{name}"] = {"key": key, **entry}
     return files

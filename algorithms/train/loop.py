@@ -25,7 +25,7 @@ from algorithms.train.closing_table import print_closing_table, problems_named
 from algorithms.train.copies import Copies, check_copy
 from algorithms.train.curves import draw_curves
 from algorithms.train.evaluations import measure, naming_the_evaluation, to_stored, to_tags, was_missed
-from algorithms.train.exit_codes import DIRECTORY, report_to_supervisor
+from algorithms.train.exit_codes import DIRECTORY, is_supervised, report_to_supervisor
 from algorithms.train.ray_watch import RayWatch, start_interruptible_ray
 from algorithms.train.recorder import Recorder, record_step, step_row
 from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
@@ -35,6 +35,7 @@ from algorithms.train.start_from import start_from
 from algorithms.train.stop_conditions.base import RunEnd
 from algorithms.train.stopping import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.trackers.tracker import Outcome
+from algorithms.utils.errors import InputError
 from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.progress import Progress
 from algorithms.utils.provenance import code_commit, code_version
@@ -155,14 +156,17 @@ class _Session:
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
         """Finish what trackers are sent, and the run's copy, however the block ends."""
+        begins_again = False
         try:
             yield
         except BaseException as error:
+            begins_again = is_supervised() and isinstance(error, Exception) and not isinstance(error, InputError)
             if "recorder" in vars(self):
                 self.recorder.close(Outcome.of(error))
             raise
         finally:
-            self.copies.finish()
+            if not begins_again:
+                self.copies.finish()
 
     def record_settings(self) -> None:
         """Record the settings of a run that starts."""

@@ -68,10 +68,11 @@ def begun_run(files: Sequence[str], overrides: Sequence[str]) -> Path | None:
     parent = Path(str(section.get("dir") or "runs")).expanduser()
     with contextlib.suppress(ValueError):
         return RunDirectory.open(parent / name).path
-    if section.get("copy_to") and not (parent / name).exists():
+    copy_to = section.get("copy_to")
+    if isinstance(copy_to, str) and "://" in copy_to and not (parent / name).exists():
         from algorithms.train.copies import Place, fetch
 
-        place = Place(str(section["copy_to"]), name)
+        place = Place(copy_to, name)
         return fetch(place.uri, parent) if place.standing() else None
     return None
 

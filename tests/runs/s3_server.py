@@ -74,6 +74,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.body = self._read()
         if self.store.requests == 0:
             return self._xml("Error", "<Code>AccessDenied</Code><Message>not now</Message>", status=403)
+        if self.bucket != "bucket":
+            return self._xml("Error", "<Code>NoSuchBucket</Code><Message>no bucket</Message>", status=404)
         self.store.requests -= 1
         getattr(self, f"on_{self.command.lower()}")()
 

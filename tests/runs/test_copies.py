@@ -74,7 +74,7 @@ def test_wherever_a_copy_ends_a_whole_one_stands(begin, server, tmp_path):
     (later.path / ".copies").write_bytes((run.path / ".copies").read_bytes())
     shutil.rmtree(later.checkpoints_folder / "step_000001")  # which the run did not keep
     found = []
-    for answered in range(60):
+    for answered in range(200):
         server.objects, server.requests = dict(before), answered
         copy = Copies(later, server.uri)
         copy.take()
@@ -123,6 +123,30 @@ def test_continue_fetches_the_run_once(begin, bucket, tmp_path):
 
 
 # -- What is in the way ------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_checkpoint_stays_behind_and_a_deleted_one_is_sent_again(command, begin, bucket, tmp_path, caplog):
+    assert begin(bucket, "here", "run.steps=2", "run.keep_checkpoints=2")[0] == 0
+    first, second = sorted((tmp_path / "here/run/checkpoints").iterdir())
+    for file in tmp_path.glob("bucket/run/checkpoints/step_000002-*/*"):
+        file.unlink()
+    damaged = next(path for path in first.rglob("*") if path.is_file() and path.name != "manifest.json")
+    damaged.unlink()  # what was copied is a second name of it
+    damaged.write_bytes(b"x")
+    shutil.rmtree(next(tmp_path.glob("bucket/run/checkpoints/step_000001-*")))
+    copy = Copies(RunDirectory(tmp_path / "here/run"), bucket)
+    copy.take()
+    copy.finish()
+    assert f"{damaged.name} has changed since it was written" in caplog.text
+    assert files(fetch(f"{bucket}/run", tmp_path / "far") / "checkpoints") == {
+        f"{second.name}/{name}": content for name, content in files(second).items()
+    }
+
+
+def test_a_bucket_that_is_not_there_is_refused_before_the_model_is_loaded(command, server, tmp_path):
+    other = server.uri.replace("bucket", "other", 1)
+    code, line = command(f"run.dir={tmp_path}", f"run.copy_to={other}", "run.name=run", *SMALL)
+    assert code == 2 and line.startswith("error: run.copy_to: ") and "cannot be used" in line
 
 
 @pytest.mark.parametrize(
