@@ -1,6 +1,5 @@
 """SvS: the policy writes variations of problems that it solves now and then, and is paid where they are as hard."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,7 +23,6 @@ Problem:
 
 Response:
 {response}"""
-_WRITTEN = re.compile(r"<problem>(.*?)</problem>", re.DOTALL)
 
 
 class SvSSettings(Settings):
@@ -111,14 +109,19 @@ class SvS(Mechanism):
     def _to_pose(self, group: Group) -> list[Prompt]:
         original, prompts = self.services.query(group.prompt.uid).problem.split(), []
         for sample in group.samples:
-            written = _WRITTEN.findall(last_text(sample.rollout))
-            problem = written[-1].strip() if written else ""
+            problem = _written(last_text(sample.rollout))
             if problem and problem.split() != original:
                 prompts.append(Prompt(group.prompt.uid, PROBLEM, problem=problem))
                 self.writers[id(prompts[-1])] = sample
         self.metrics["svs/written"] += len(group.samples)
         self.metrics["svs/posed"] += len(prompts)
         return prompts
+
+
+def _written(text: str) -> str:
+    """Return what stands in the last pair of tags; nothing without one."""
+    _, begun, inside = text.rpartition("</problem>")[0].rpartition("<problem>")
+    return inside.partition("</problem>")[0].strip() if begun else ""
 
 
 def _paid(rollout: Rollout) -> Rollout:
