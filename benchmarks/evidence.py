@@ -60,12 +60,10 @@ def ahead(runs: Sequence[Run], arm: str, reference: str = REFERENCE) -> Interval
     if len(seeds) < 2:
         return None
     uids = sorted(own[seeds[0]].after["correct"])
-    return crossed_interval(
-        np.array([[run[seed].after["correct"][uid] for uid in uids] for run in (own, other) for seed in seeds])
-        .reshape(2, len(seeds), len(uids))
-        .transpose(1, 2, 0)
-        @ np.array([1.0, -1.0])
+    shares = (
+        np.array([[run[seed].after["correct"][uid] for uid in uids] for seed in seeds], float) for run in (own, other)
     )
+    return crossed_interval(np.subtract(*shares))
 
 
 def compared(runs: Sequence[Run]) -> str:

@@ -122,6 +122,18 @@ def test_an_episode_that_is_cut_off_leaves_its_session_to_another(openenv_server
         assert waiting.step(secret(0))[1] == 1.0
 
 
+class Chess(gymnasium.Env):
+    """An environment in which a player may abandon a piece."""
+
+    def abandon(self, piece):
+        return piece
+
+
+def test_an_environment_that_has_another_method_of_that_name_ends_no_runner():
+    give_up(Chess())
+    give_up(gymnasium.Env())
+
+
 def settings(url, **options):
     options = {"url": url, "size": 2, **options}
     return GRPOConfig().environment("r3env.adapters.openenv:OpenEnv-v0", data="train", options=options)

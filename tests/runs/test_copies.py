@@ -1,7 +1,9 @@
 """`run.copy_to`: what is copied, when it counts, and what another machine makes of it. The S3 client is pyarrow's."""
 
 import json
+import os
 import shutil
+import time
 
 import pytest
 
@@ -117,9 +119,13 @@ def test_a_run_that_another_machine_continued_is_not_copied_over_it(command, beg
 
 def test_continue_fetches_the_run_once(begin, bucket, tmp_path):
     assert begin(bucket, "here", "run.steps=1")[0] == 0
+    killed, going = (tmp_path / f"far/.run.{name}.fetched" for name in "ab")
+    for folder, age_s in ((killed, 2 * 86400.0), (going, 60.0)):
+        folder.mkdir(parents=True)
+        os.utime(folder, (time.time() - age_s,) * 2)
     for _ in range(2):
         assert begin(bucket, "far", "--continue")[0] == 0
-    assert steps(tmp_path / "far/run") == [1]
+    assert steps(tmp_path / "far/run") == [1] and going.exists() and not killed.exists()
 
 
 # -- What is in the way ------------------------------------------------------------------------------------------------
@@ -141,6 +147,26 @@ def test_a_damaged_checkpoint_stays_behind_and_a_deleted_one_is_sent_again(comma
     assert files(fetch(f"{bucket}/run", tmp_path / "far") / "checkpoints") == {
         f"{second.name}/{name}": content for name, content in files(second).items()
     }
+
+
+def test_a_copy_stands_though_nothing_may_be_deleted_there(begin, bucket, tmp_path, caplog, monkeypatch):
+    assert begin(bucket, "here", "run.steps=1")[0] == 0
+    copy, delete = Copies(RunDirectory(tmp_path / "here/run"), bucket), Place.delete
+
+    class Refusing:
+        def delete_dir(self, path):
+            raise PermissionError(path)
+
+    def delete_nothing(place, folders):
+        monkeypatch.setattr(place, "_files", Refusing())
+        return delete(place, folders)
+
+    monkeypatch.setattr(Place, "delete", delete_nothing)
+    for _ in range(2):
+        copy.take()
+        copy._thread.join()
+    assert copy._trouble is None and copy._copied == 2
+    assert caplog.text.count("what the run has deleted stays there") == 1
 
 
 def test_a_bucket_that_is_not_there_is_refused_before_the_model_is_loaded(command, server, tmp_path):
