@@ -408,6 +408,22 @@ def test_a_call_that_waits_for_a_thread_that_its_fork_lacks_says_so(tmp_path: Pa
     assert verdict.reason is Reason.TIMEOUT and verdict.feedback.endswith(WAITED)
 
 
+STARTS_A_PROCESS = """
+import subprocess, threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+def reward(response):
+    return subprocess.run(["sleep", "60"]).returncode
+"""
+
+
+def test_a_call_that_has_started_a_process_is_not_said_to_wait_for_a_thread(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "starting.py").write_text(STARTS_A_PROCESS)
+    env = FunctionEnv(str(folder / "rows.jsonl"), reward=f"{tmp_path}/starting.py:reward", grading_timeout_s=1.0)
+    verdict = env.verify(env.query(env.uids[0]), "1")
+    assert verdict.reason is Reason.TIMEOUT and WAITED not in verdict.feedback
+
+
 def test_what_a_function_prints_goes_nowhere(judge: Any, capfd: Any) -> None:
     assert judge("prints").score == 0.5
     captured = capfd.readouterr()

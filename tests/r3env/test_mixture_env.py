@@ -174,3 +174,25 @@ def test_reward_functions_of_the_same_name_in_two_parts_are_told_apart(tmp_path:
     for name in ("a", "b"):
         env.reset(options={"uid": next(uid for uid in env.uids if uid.startswith(f"{name}/"))})
         assert env.step("1234")[4]["rewards"] == {f"{name}/brief": 0.25}
+
+
+class Slow(Echo):
+    """Is let go of while its episode begins."""
+
+    left = 0
+    within: MixtureEnv
+
+    def reset(self, **arguments: Any) -> tuple[str, dict[str, Any]]:
+        self.within.abandon()
+        return super().reset(**arguments)
+
+    def abandon(self) -> None:
+        self.left += 1
+
+
+def test_a_part_whose_episode_begins_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("r3env.envs.mixture._make_env", lambda *_: Slow())
+    env = MixtureEnv({"slow": {"id": "r3env/Math-v0"}})
+    monkeypatch.setattr(Slow, "within", env, raising=False)
+    env.reset(options={"uid": "slow/1"})
+    assert env.parts["slow"].left == 1  # type: ignore[attr-defined]

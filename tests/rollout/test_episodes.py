@@ -1,6 +1,7 @@
 """Episodes: what the policy saw is what is trained on."""
 
 import functools
+import threading
 import time
 
 import numpy as np
@@ -26,6 +27,27 @@ class Agreeable(VerifiableEnv):
 
     def verify(self, query, response):
         return Verdict(True, Reason.EQUAL)
+
+
+class OneSession(Agreeable):
+    """A server that holds one episode: the next one begins when it ends."""
+
+    free = threading.Semaphore(1)
+
+    def reset(self, **arguments):
+        assert self.free.acquire(timeout=60.0), "its episodes wait for each other"
+        return super().reset(**arguments)
+
+    def step(self, action):
+        outcome = super().step(action)
+        self.free.release()
+        return outcome
+
+
+def test_episodes_that_have_begun_end_while_others_wait_to_begin(runner_with, monkeypatch):
+    monkeypatch.setattr(episodes, "BEGINNING_S", 0.2)
+    rollouts = runner_with(OneSession).rollout(requests_of(["a"] * 3))
+    assert [(rollout.error, rollout.correct) for rollout in rollouts] == [(None, True)] * 3
 
 
 @pytest.fixture
