@@ -22,7 +22,8 @@ from algorithms.learner.group import LearnerDied
 from algorithms.preflight.check import warn_of_cluster
 from algorithms.train.checkpoints import Checkpoints, load_checkpoint
 from algorithms.train.closing_table import print_closing_table, problems_named
-from algorithms.train.copies import Copies, check_copy
+from algorithms.train.copies import Copies
+from algorithms.train.copy_place import check_copy
 from algorithms.train.curves import draw_curves
 from algorithms.train.evaluations import measure, naming_the_evaluation, to_stored, to_tags, was_missed
 from algorithms.train.exit_codes import DIRECTORY, is_supervised, report_to_supervisor

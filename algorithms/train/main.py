@@ -70,7 +70,7 @@ def begun_run(files: Sequence[str], overrides: Sequence[str]) -> Path | None:
         return RunDirectory.open(parent / name).path
     copy_to = section.get("copy_to")
     if isinstance(copy_to, str) and "://" in copy_to and not (parent / name).exists():
-        from algorithms.train.copies import Place, fetch
+        from algorithms.train.copy_place import Place, fetch
 
         place = Place(copy_to, name)
         return fetch(place.uri, parent) if place.standing() else None
@@ -110,7 +110,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.config.loading import load
     from algorithms.preflight.check import check, validate_start
-    from algorithms.train.copies import Place
+    from algorithms.train.copy_place import Place
     from algorithms.train.loop import resume, train
     from algorithms.train.places import check_place
     from algorithms.train.resume import StoredRun, check_kept_settings
@@ -156,7 +156,7 @@ def _choose_begun(arguments: argparse.Namespace) -> None:
     """
     if not arguments.continue_run:
         if arguments.resume and "://" in arguments.resume:
-            from algorithms.train.copies import fetch
+            from algorithms.train.copy_place import fetch
 
             parent = _run_section((), arguments.overrides).get("dir") or "runs"
             arguments.resume = str(fetch(arguments.resume, Path(parent).expanduser()))

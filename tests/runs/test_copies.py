@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from algorithms.train import copies
-from algorithms.train.copies import Copies, Place, fetch
+from algorithms.config.errors import ServiceError
+from algorithms.train.copies import Copies
+from algorithms.train.copy_place import Place, fetch
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.errors import CheckpointError
 
@@ -197,13 +198,13 @@ def test_what_is_damaged_or_foreign_is_not_fetched(begin, bucket, tmp_path):
     assert begin(bucket, "here", "run.steps=1")[0] == 0
     (metrics,) = tmp_path.glob("bucket/run/record/*/metrics.jsonl")
     metrics.write_text(metrics.read_text().replace("1", "2", 1))
-    with pytest.raises(copies.ServiceError, match="metrics.jsonl is damaged"):
+    with pytest.raises(ServiceError, match="metrics.jsonl is damaged"):
         fetch(f"{bucket}/run", tmp_path / "far")
     index = tmp_path / "bucket/run/copy.json"
     stored = json.loads(index.read_text())
     stored["files"] = {"../escaped": next(iter(stored["files"].values()))}
     index.write_text(json.dumps(stored))
-    with pytest.raises(copies.ServiceError, match="in no run"):
+    with pytest.raises(ServiceError, match="in no run"):
         fetch(f"{bucket}/run", tmp_path / "far")
     assert list((tmp_path / "far").iterdir()) == []
 
