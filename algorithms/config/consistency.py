@@ -56,7 +56,7 @@ def check_schedule(training: TrainingSettings, steps: int | None) -> None:
 
 
 def check_chunks(runners: EnvRunnerSettings) -> None:
-    """Check that a chunk has room behind its carryover.
+    """Check that a chunk has room behind its carryover, and that nothing else divides an episode into contexts.
 
     Raises:
         ConfigError: one line with the setting and the fix.
@@ -65,6 +65,11 @@ def check_chunks(runners: EnvRunnerSettings) -> None:
         raise ConfigError(
             f"env_runners.response_chunks: {runners.response_chunks} cut {runners.max_response_tokens} tokens "
             f"(env_runners.max_response_tokens) into chunks of fewer than {SHORTEST_CHUNK}; fix: fewer chunks"
+        )
+    if runners.response_chunks > 1 and runners.max_context_tokens is not None:
+        raise ConfigError(
+            f"env_runners.max_context_tokens: {runners.max_context_tokens} is counted in whole responses, and "
+            f"env_runners.response_chunks={runners.response_chunks} divides them; fix: env_runners.response_chunks=1"
         )
 
 

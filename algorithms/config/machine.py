@@ -113,6 +113,20 @@ class EnvRunnerSettings(Settings):
         affects=Affects.EVALUATION,
         ge=1,
     )
+    max_context_tokens: int | None = setting(
+        None,
+        "Tokens of a context in episodes of several turns (SUPO). Where the next response and a summary might exceed "
+        "it, the policy first writes the summary, and continues behind its first prompt and that alone. null: one "
+        "context, as long as the model's.",
+        affects=Affects.EVALUATION,
+        ge=1,
+    )
+    max_summaries: int = setting(
+        7,
+        "Summaries in an episode with `env_runners.max_context_tokens`; one that needs more ends as truncated.",
+        affects=Affects.EVALUATION,
+        ge=0,
+    )
     max_model_len: int | None = setting(
         None,
         "Maximum length in tokens of a sequence in a vLLM engine; null: what prompts, responses, further turns and "

@@ -10,6 +10,7 @@ from algorithms.models.names import ModelFacts, resolve_model
 from algorithms.preflight.environments import EnvironmentFacts, Opening, opening_text
 from algorithms.rollout.attempts import engine_context, named_length
 from algorithms.rollout.chunks import longest_row
+from algorithms.rollout.summaries import INSTRUCTION
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -33,6 +34,7 @@ class ContextUse:
         row: what the learner computes of an episode of one turn at most: more, where it has several contexts.
         largest_token: the largest id that needs an embedding, of those measured and the least that ends a response;
             -1: none was.
+        least: what a context needs that begins with a summary and has a turn before the next; 0: none is summarized.
     """
 
     prompt: int
@@ -40,6 +42,7 @@ class ContextUse:
     longest: int
     row: int
     largest_token: int = -1
+    least: int = 0
 
 
 def context_use(config: "BaseConfig", environment: EnvironmentFacts) -> ContextUse:
@@ -54,13 +57,19 @@ def context_use(config: "BaseConfig", environment: EnvironmentFacts) -> ContextU
     turns = environment.max_turns
     second_tries = config.evaluation_settings.reflection
     several = turns > 1 or second_tries or quoted > 0
-    prompt, guidance, largest = _measured(config, environment, several=several)
+    limit = runners.max_context_tokens if turns > 1 else None
+    later = environment.guidance if several else None, None if limit is None else INSTRUCTION["content"]
+    prompt, (guidance, asking), largest = _measured(config, environment, later)
     # What an environment writes between two answers is not known before it does.
     written = turns * response + (turns - 1) * max(guidance, FEEDBACK_TOKENS)
     quoted = max(quoted, response if second_tries else 0)
     longest = prompt + written + (quoted + guidance if quoted else 0)
     row = longest_row(prompt, runners.max_response_tokens, response)
-    return ContextUse(prompt=prompt, plain=prompt + response, longest=longest, row=row, largest_token=largest)
+    use = ContextUse(prompt=prompt, plain=prompt + response, longest=longest, row=row, largest_token=largest)
+    if limit is None:
+        return use
+    longest, contexts = min(limit, longest + response + asking), min(turns, runners.max_summaries + 1)
+    return replace(use, longest=longest, row=contexts * longest, least=prompt + 3 * response + guidance + asking)
 
 
 def engine_length(config: "BaseConfig", context: int | None, use: ContextUse) -> int | None:
@@ -99,6 +108,7 @@ def validate_context(config: "BaseConfig", model: ModelFacts, use: ContextUse) -
         )
     if model.context is None or use.plain <= model.context:
         _room_for_second_tries(config, model, use)
+        _room_for_summaries(config, model, use)
         return
     runners, room = config.env_runners_settings, model.context - use.prompt
     response, chunks = runners.context_response, runners.response_chunks
@@ -123,10 +133,29 @@ def _room_for_second_tries(config: "BaseConfig", model: ModelFacts, use: Context
         )
 
 
-def _measured(config: "BaseConfig", environment: EnvironmentFacts, *, several: bool) -> tuple[int, int, int]:
-    """Tokens of the longest prompt, of the turn that asks for a second attempt, 0 if there is none; the largest id."""
+def _room_for_summaries(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> None:
+    """Check that a context which begins with a summary has room for a turn, and for the next summary behind that."""
+    response, limit = config.env_runners_settings.max_response_tokens, config.env_runners_settings.max_context_tokens
+    held = min((length for length in (model.context, named_length(config)) if length is not None), default=use.least)
+    room = min(limit or held, held)
+    if use.least <= room:
+        return
+    most = response - -(-(use.least - room) // 3)
+    fixes = [f"env_runners.max_context_tokens={use.least}"] if use.least <= held else []
+    fixes += [f"env_runners.max_response_tokens={most}"] if most > 0 else []
+    raise ConfigError(
+        f"env_runners.max_context_tokens: {room} tokens do not hold prompts of up to {use.prompt} tokens, a summary, a "
+        f"response and the next summary, of up to {response} tokens each; fix: "
+        f"{', or '.join(fixes) or 'a model with a longer context'}"
+    )
+
+
+def _measured(
+    config: "BaseConfig", environment: EnvironmentFacts, later: Sequence[str | None]
+) -> tuple[int, list[int], int]:
+    """Tokens of the longest prompt, of each later user turn, 0 for none; the largest id."""
     if not environment.prompts:
-        return 0, 0, -1
+        return 0, [0] * len(later), -1
     from algorithms.models.tokenizer import chat_format, load_tokenizer, stop_token_ids
     from algorithms.preflight.chat_template import check_chat, check_tools
     from r3env import chat
@@ -141,15 +170,15 @@ def _measured(config: "BaseConfig", environment: EnvironmentFacts, *, several: b
         longest = _most_tokens(tokenizer, environment.prompts)
         contents = [[{"role": "user", "content": one}] if isinstance(one, str) else one for one in longest]
         prompts = [chat.first_turn(tokenizer, content, form) for content in contents]
-        guidance = chat.second_turn(tokenizer, environment.guidance, form) if several else []
+        turns = [[] if text is None else chat.second_turn(tokenizer, text, form) for text in later]
         stops = stop_token_ids(tokenizer, model, module.revision)
     except ConfigError:
         raise
     except Exception as error:  # a tokenizer and its template are files that somebody else wrote
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ConfigError(f"rl_module.model: {shown(module.model)}: its tokenizer: {reason}") from error
-    largest = max(itertools.chain(*prompts, guidance, [min(stops)]))  # further stops are never sampled: harmless
-    return max(map(len, prompts)), len(guidance), largest
+    largest = max(itertools.chain(*prompts, *turns, [min(stops)]))  # further stops are never sampled: harmless
+    return max(map(len, prompts)), [*map(len, turns)], largest
 
 
 def _most_tokens(tokenizer: Any, prompts: Sequence[Opening]) -> list[Opening]:

@@ -87,6 +87,7 @@ def _facts(config: "BaseConfig", fetch: bool, trial: bool, opened: contextlib.Ex
     environment = _make(settings.id, arguments, "environment")
     opened.callback(environment.close)
     _check_reward_actors(config, environment)
+    _check_summaries(config, environment)
     uids = _queries(environment, "environment", settings.data, fetch)
     _check_concurrency(config, environment)
     prompts, held_out_uids = user_prompts(environment, uids or ()), uids
@@ -117,6 +118,16 @@ def _check_reward_actors(config: "BaseConfig", environment: "VerifiableEnv") -> 
             f"env_runners.reward_actor.replicas: {config.environment_settings.id} has no reward functions that actors "
             "could hold; fix: env_runners.reward_actor.replicas=0, or environment.id=r3env/Function-v0"
         )
+
+
+def _check_summaries(config: "BaseConfig", environment: "VerifiableEnv") -> None:
+    limit, name = config.env_runners_settings.max_context_tokens, config.environment_settings.id
+    agents = getattr(environment, "takes_completions", False)
+    if config.TRAINS and limit is not None and (agents or environment.max_turns == 1):
+        why = "runs agents, which write their contexts themselves" if agents else "has episodes of one turn (max_turns)"
+        more = "" if agents else ", or a larger environment.max_turns"
+        fix = f"env_runners.max_context_tokens=null{more}"
+        raise ConfigError(f"env_runners.max_context_tokens: {limit} has no effect: {name} {why}; fix: {fix}")
 
 
 def _tried(config: "BaseConfig", environment: "VerifiableEnv", uids: Sequence[str], trial: bool) -> str:

@@ -23,46 +23,13 @@ from algorithms.rollout.chunks import Chunks
 from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
 from algorithms.rollout.episode_record import Episode
 from algorithms.rollout.failures import describe_error
+from algorithms.rollout.summaries import INSTRUCTION, Summaries
+from algorithms.rollout.turn_tokens import TurnTokens
 from algorithms.rollout.types import Prompt, Turn, Written
 from r3env import chat
 from r3env.agents.types import NextTurn
 from r3env.core import UNTRUSTED
 from r3env.reasoning import response_text
-
-REMEMBERED_TURNS = 256
-
-_Messages = tuple[tuple[tuple[str, str], ...], ...]
-
-
-class TurnTokens:
-    """Writes turns with the tokenizer's chat template, each once: samples of a prompt begin alike.
-
-    Args:
-        tokenizer: of the policy.
-        chat_format: of the conversations; tools are those of each call.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, chat_format: chat.ChatFormat) -> None:
-        cached = functools.lru_cache(REMEMBERED_TURNS)
-        self._first = cached(functools.partial(_first, tokenizer, chat_format))
-        self._following = cached(functools.partial(_following, tokenizer, chat_format))
-
-    def first(self, messages: Sequence[Mapping[str, str]], tools: str = "") -> tuple[int, ...]:
-        """Return the prompt of a conversation, see `r3env.chat.first_turn`.
-
-        Args:
-            messages: the turns so far.
-            tools: what the policy may call, as JSON; empty: none.
-        """
-        return self._first(tools, _hashable(messages))
-
-    def following(
-        self, response_tokens: np.ndarray, messages: Sequence[Mapping[str, str]], tools: str = ""
-    ) -> tuple[int, ...]:
-        """Return what follows a response, see `r3env.chat.next_turns` and `first`."""
-        # All that is needed of the response: the token that closes its turn, or does not.
-        last = tuple(response_tokens[-1:].tolist())
-        return self._following(tools, last, _hashable(messages))
 
 
 class Turns:
@@ -117,6 +84,8 @@ class Turns:
         if episode.agent_request is not None:
             episode.tools = episode.agent_request.tools
         self._append_context(episode, self._first_prompt(request.prompt, episode))
+        own = len(episode.tokens) - len(_response_prefix(episode))
+        episode.summaries = Summaries(len(episode.messages), own)
 
     def generation_request(self, episode: Episode) -> GenerationRequest:
         """Make the request for the episode's next response."""
@@ -152,6 +121,9 @@ class Turns:
         if not before:  # else the text has more than these tokens
             episode.written[len(episode.messages) - 1] = Written(start, len(episode.tokens))
         try:
+            if episode.summaries.unread is not None:
+                self._continue_behind_summary(episode, start, completion)
+                return
             observation, reward, terminated, truncated, info = self._answer(episode, start, text, completion)
             reward = float(reward)
             if not math.isfinite(reward):
@@ -166,7 +138,6 @@ class Turns:
                 self._append_request(episode, info)
             elif not episode.done:
                 following = info.get("messages") or [{"role": "user", "content": observation}]
-                episode.messages += [dict(message) for message in following]
                 self._append_turns(episode, completion, following)
             feedback = _text(info, "feedback") or ("" if episode.done else observation)
             episode.turns[-1] = replace(episode.turns[-1], feedback=feedback)
@@ -188,13 +159,51 @@ class Turns:
         return environment.unwrapped.complete(chat_completion(self.tokenizer, text, prompt, completion))
 
     def _append_turns(self, episode: Episode, completion: Completion, following: Sequence[Mapping[str, str]]) -> None:
-        """Write the next turns and their prompt: behind what is there, or all of it anew."""
-        if not self.chat_format.rerender:
-            self._append_context(episode, self._tokens.following(completion.tokens, following, episode.tools))
-            return
-        tokens = self._tokens.first(episode.messages, episode.tools)
-        self._check_room(len(tokens))
-        episode.new_context(tokens)
+        """Write the next turns and their prompt; where these leave too little room, ask for a summary first."""
+        summaries, most = episode.summaries, episode.request.sampling.max_summaries
+        tokens, behind = self._turn_tokens(episode, completion, following)
+        if self._is_full(episode, tokens, behind):
+            spent = summaries.has_last(episode.messages) or len(summaries.places) >= most
+            summaries.unread, following = following, [INSTRUCTION]
+            tokens, behind = self._turn_tokens(episode, completion, following)
+            if spent or self._is_full(episode, tokens, behind, asked=True):
+                episode.cut_off()
+                return
+        episode.messages += [dict(message) for message in following]
+        self._append(episode, tokens, behind)
+
+    def _continue_behind_summary(self, episode: Episode, start: int, completion: Completion) -> None:
+        """Begin the context behind the summary that the policy has written, with what the environment said before."""
+        summaries = episode.summaries
+        episode.turns.append(Turn(start, len(episode.tokens), correct=episode.correct))
+        summaries.places.append(len(episode.messages) - 1)
+        following, summaries.unread = summaries.unread or (), None
+        self._append_turns(episode, completion, following)
+
+    def _turn_tokens(
+        self, episode: Episode, completion: Completion, following: Sequence[Mapping[str, str]]
+    ) -> tuple[Sequence[int], bool]:
+        """Tokens of the next turns, and whether they go behind what is there, as in `_request_tokens`."""
+        summaries = episode.summaries
+        if self.chat_format.rerender:
+            return self._tokens.first([*summaries.shown(episode.messages), *following], episode.tools), False
+        tokens = self._tokens.following(completion.tokens, following, episode.tools)
+        if not summaries.has_last(episode.messages):
+            return tokens, True
+        return (*episode.tokens[: summaries.first_tokens], *completion.tokens.tolist(), *tokens), False
+
+    def _is_full(self, episode: Episode, tokens: Sequence[int], behind: bool, *, asked: bool = False) -> bool:
+        """Whether a context of these tokens lacks room for a response and a summary; `asked`: for the summary alone."""
+        sampling = episode.request.sampling
+        if sampling.max_context_tokens is None:
+            return False
+        needed = len(tokens) + sampling.max_response_tokens
+        if behind:
+            needed += len(episode.tokens) - episode.context_start
+        if not asked:
+            asking = self._tokens.following(np.zeros(0, np.int32), [INSTRUCTION], episode.tools)
+            needed += len(asking) + sampling.max_response_tokens
+        return needed > min(sampling.max_context_tokens, self.context_length or sys.maxsize)
 
     def _append_request(self, episode: Episode, info: Mapping[str, Any]) -> None:
         """Write an agent's request behind the turn that it follows, or into a context of its own."""
@@ -204,11 +213,7 @@ class Turns:
         tokens, behind = self._request_tokens(episode, turn)
         episode.messages += [dict(message) for message in (turn.messages if turn.follows is None else turn.new)]
         episode.counts[CHANGED_PREFIXES] += turn.follows is None
-        if behind:
-            self._append_context(episode, tokens)
-            return
-        self._check_room(len(tokens))
-        episode.new_context(tokens)
+        self._append(episode, tokens, behind)
 
     def _request_tokens(self, episode: Episode, turn: NextTurn) -> tuple[Sequence[int], bool]:
         """Tokens of an agent's request, and whether they go behind what is there.
@@ -232,6 +237,14 @@ class Turns:
         except Exception as error:  # a template is a program of somebody else's, and may refuse anything
             return f"the conversation cannot be continued: {error}"
         return None
+
+    def _append(self, episode: Episode, tokens: Sequence[int], behind: bool) -> None:
+        """Write tokens behind what is there, or into a context of their own."""
+        if behind:
+            self._append_context(episode, tokens)
+            return
+        self._check_room(len(tokens))
+        episode.new_context(tokens)
 
     def _append_context(self, episode: Episode, tokens: Sequence[int]) -> None:
         self._check_room(len(episode.tokens) - episode.context_start + len(tokens))
@@ -328,27 +341,3 @@ def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any])
     episode.correct = correct
     episode.turns.append(Turn(start, len(episode.tokens), reward, correct, state=episode.state))
     return True
-
-
-def _first(
-    tokenizer: PreTrainedTokenizerBase, chat_format: chat.ChatFormat, tools: str, messages: _Messages
-) -> tuple[int, ...]:
-    return tuple(chat.first_turn(tokenizer, list(map(dict, messages)), _with_tools(chat_format, tools)))
-
-
-def _following(
-    tokenizer: PreTrainedTokenizerBase,
-    chat_format: chat.ChatFormat,
-    tools: str,
-    last: tuple[int, ...],
-    messages: _Messages,
-) -> tuple[int, ...]:
-    return tuple(chat.next_turns(tokenizer, last, list(map(dict, messages)), _with_tools(chat_format, tools)))
-
-
-def _with_tools(chat_format: chat.ChatFormat, tools: str) -> chat.ChatFormat:
-    return replace(chat_format, tools=json.loads(tools)) if tools else chat_format
-
-
-def _hashable(messages: Sequence[Mapping[str, str]]) -> _Messages:
-    return tuple(tuple(message.items()) for message in messages)

@@ -11,6 +11,7 @@ import numpy as np
 from algorithms.rollout.agent_turns import token_limit
 from algorithms.rollout.chunks import Chunks
 from algorithms.rollout.engines.base import Completion, FinishReason
+from algorithms.rollout.summaries import Summaries
 from algorithms.rollout.types import NEW_CONTEXT, Request, Rollout, Split, Turn, Written
 from r3env.agents.types import NextTurn
 
@@ -38,6 +39,7 @@ class Episode:
         state: of the observation that the next turn answers, by the environment's name for it.
         pending: it has ended, and a token behind its response is being measured.
         chunks: of the response in progress, those that are written.
+        summaries: of the turns so far.
         asked_logprob: what that gave.
         answer: as in `Rollout`.
         observed: RLlib's episode of it, see `ObservedTurns`; None: nobody looks.
@@ -69,6 +71,7 @@ class Episode:
     done: bool = False
     pending: bool = False
     chunks: Chunks = field(default_factory=Chunks)
+    summaries: Summaries = field(default_factory=Summaries)
     asked_logprob: float | None = None
     answer: str | None = None
     observed: Any = None
@@ -94,6 +97,11 @@ class Episode:
         self.spans.append((self.context_start, len(self.tokens)))
         at_length = completion.finish_reason is FinishReason.LENGTH
         self.truncated = at_length and len(completion.tokens) < token_limit(self.agent_request)
+
+    def cut_off(self) -> None:
+        """End the episode as truncated: no context has room for its next turn."""
+        self.done = self.truncated = True
+        self.correct, self.verdict = False, "truncated"
 
     def fail(self, verdict: str, error: str) -> None:
         """End the episode without an outcome."""

@@ -102,6 +102,9 @@ class Sampling:
         stop: a response ends with the token that completes one of these texts.
         stop_token_ids: a response ends with one of these, too.
         chunk: tokens of a response's first chunk, see `algorithms.rollout.chunks`; None: a response is one chunk.
+        max_context_tokens: where a context might exceed it, the policy writes a summary, see
+            `algorithms.rollout.summaries`; None: contexts end with the model's.
+        max_summaries: that the policy may write in an episode.
     """
 
     temperature: float = 1.0
@@ -113,6 +116,8 @@ class Sampling:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     chunk: int | None = None
+    max_context_tokens: int | None = None
+    max_summaries: int = 0
 
     @classmethod
     def of(cls, settings: "EnvRunnerSettings") -> "Sampling":
@@ -123,6 +128,8 @@ class Sampling:
             stop=tuple(settings.stop),
             stop_token_ids=tuple(settings.stop_token_ids),
             chunk=settings.context_response if settings.response_chunks > 1 else None,
+            max_context_tokens=settings.max_context_tokens,
+            max_summaries=settings.max_summaries if settings.max_context_tokens else 0,
         )
 
     @property
@@ -162,7 +169,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Turn:
-    """What the policy wrote in one turn, and the environment's answer to it.
+    """What the policy wrote in one turn, and the environment's answer to it; a summary gets none.
 
     Args:
         start: `rollout.tokens[start:end]` are the policy's.
@@ -202,19 +209,20 @@ class Rollout:
         context: of the prompt.
         tokens: int32 [T], prompt and all turns; with `rl_module.earlier_turns: rendered` each later turn after
             `NEW_CONTEXT` and the conversation rendered anew; likewise a turn of an agent that went back or changed what
-            stood before, and each further chunk of a response, after the prompt and its carryover.
+            stood before, and each further chunk of a response, after the prompt and its carryover;
+            and what follows a summary, after the first prompt and the summary.
         loss_mask: bool [T], True on tokens that the policy wrote in this episode.
         sampling_logprobs: float32 [L], the engine's log-prob of each policy token at the sampling temperature.
         reward: what the environment paid in all turns, before shaping.
         correct: verified, and finished within the length limit.
-        truncated: the last response hit the length limit.
+        truncated: the last response hit the length limit, or the episode ran out of summaries.
         verdict: the grader's reason, or "environment_error".
         weights_version: of the oldest weights that sampled one of its tokens.
         messages: the conversation for people; of a training rollout the policy's own turns are `Written`, which
             `algorithms.rollout.conversation` decodes.
         error: set when the episode failed: its environment or agent raised, or grading failed or timed out. Training
             leaves it out, an evaluation counts it as incorrect.
-        turns: of the policy, those that the environment has judged.
+        turns: of the policy, those that the environment has judged, and summaries.
         versions: of the weights that sampled each of the policy's tokens; empty: all are of `weights_version`.
         asked_logprob: of `Sampling.asked_token` behind the response; None: not asked, not finished, or no room for it.
         counts: what the environment counted in all turns, `info["counts"]`, such as calls of tools.

@@ -68,6 +68,7 @@ ARMS: Mapping[str, Arm] = {
         _r3("r3-random-rank", "ranking.order=random"),
         _r3("flat-penalty", _WITHOUT_CCR, _WITHOUT_ISR, "ranking.order=flat"),
         Arm("grpo-two-turn", "grpo", settings=("environment.max_turns=2",)),
+        Arm("supo", "grpo", "supo.yaml", ("environment.max_turns=4",)),
         *(Arm(name, "grpo", f"{name}.yaml") for name in _PRESETS),
         # The same method with the other engine: what it learns must not depend on who samples.
         _r3("r3-vllm", "env_runners.engine=vllm", "env_runners.vllm={max_model_len: 256, enforce_eager: true}"),

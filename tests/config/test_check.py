@@ -65,7 +65,8 @@ def with_a_task(file: Path) -> list[Path]:
 @pytest.mark.parametrize("config_class", [GRPOConfig, R3GRPOConfig])
 def test_every_shipped_configuration_can_be_checked_offline(file, config_class, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    lines = check(*load(with_a_task(file), [], config_class)).lines
+    several = ["environment.max_turns=4"] if file.stem == "supo" else []  # it is refused with one
+    lines = check(*load(with_a_task(file), several, config_class)).lines
     assert any(line.startswith("model") for line in lines)
 
 

@@ -40,6 +40,10 @@ ACTS = {
         ("response/further_contexts",),
         ("env_runners.max_response_tokens=40",),
     ),
+    "supo": (
+        ("response/further_contexts", "response/masked"),
+        ("environment.max_turns=6", "env_runners.max_context_tokens=320", "env_runners.max_summaries=1"),
+    ),
     "fission": (("fission/prompts", "fission/correct"), LONG),
     "scaf_grpo": (("scaf_grpo/solved", "scaf_grpo/replaced"), ("scaf_grpo.warmup=0", *LONG)),
     "egsr": (("scaf_grpo/solved", "scaf_grpo/replaced"), LONG),

@@ -93,6 +93,7 @@ PRESETS = {
     "med_grpo": Bonus(None, TASK + "2512.06581, abstract and notes: the reward of each data set"),
     "rep_exp": Bonus(None, TASK + "2510.11686, authors' code: GRPO"),
     "delethink": Bonus(0.0, OUTCOME + "2510.06557, authors' code"),
+    "supo": Bonus(0.0, OUTCOME + "2510.06727, notes"),
     # Evaluations have no reward.
     **{f"eval_{name}": Bonus(None, "an evaluation") for name in ("paper", "gsm8k", "choice", "ifeval", "ifbench")},
 }
