@@ -1,32 +1,58 @@
 """Whether R³ helps a real language model: arms beside GRPO in two regimes, from the records of their runs.
 
-    python -m benchmarks.evidence                               # print every table of docs/evidence/third-*.jsonl
-    python -m benchmarks.evidence truncated runs/truncated      # first add the finished runs of an ablation's folder
+    python -m benchmarks.evidence                                  # print every table of docs/evidence/third-*.jsonl
+    python -m benchmarks.evidence truncated runs/truncated         # first add the finished runs of this folder
+    python -m benchmarks.evidence truncated runs/truncated --run 2 # first of all train what is missing, two at a time
 
-docs/evidence/third.yaml is the protocol: regimes, arms, budget, predictions. Arms are paired by seed and held-out
-problem.
+docs/evidence/third.yaml is the protocol: regimes, arms, budget, predictions; with it `--run` trains. Arms are paired by
+seed and held-out problem.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
 from scipy import stats
 
 from algorithms.utils.statistics import in_points
 from benchmarks import laptop
+from benchmarks.ablation.command import main as train
 from benchmarks.ablation.intervals import Interval
 from benchmarks.laptop import Run
 from benchmarks.looks import TITLES
 
 REGIMES = ("incorrect", "truncated")
 REFERENCE = "grpo"
+PROTOCOL = laptop.RECORDS.with_name("third.yaml")
+# Metrics by mechanism of R³, each counted in groups.
+MECHANISMS = {
+    "ranked": "ranking/groups",
+    "in an order of its own": "ranking/ordered",
+    "second turns": "reflection/prompts",
+    "added to by replay": "replay/added",
+}
 
 
 def records(regime: str) -> Path:
     """Return the file of a regime's records."""
     return laptop.RECORDS.with_name(f"third-{regime}.jsonl")
+
+
+def ablation(protocol: Mapping[str, Any], regime: str, out: Path, group: str = "primary") -> list[str]:
+    """Return the arguments of `python -m benchmarks.ablation` by which a group of the protocol's arms is trained."""
+    own = protocol["regimes"][regime]
+    options = {
+        "config": protocol["config"],
+        "arms": ",".join(protocol["arms"][group]),
+        "seeds": protocol["seeds"][group],
+        "tokens": own["tokens"],
+        "out": out,
+    }
+    flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    return [*flags, *protocol["settings"], *own["settings"]]
 
 
 def crossed_interval(values: np.ndarray) -> Interval:
@@ -87,6 +113,18 @@ def compared(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
+def acting(runs: Sequence[Run]) -> str:
+    """Tabulate in which share of an arm's groups each mechanism acts."""
+    lines = [f"| arm | {' | '.join(MECHANISMS)} |", "|---" * (1 + len(MECHANISMS)) + "|"]
+    for arm in dict.fromkeys(run.arm for run in runs):
+        own = [run.counts for run in runs if run.arm == arm and run.counts]
+        groups = sum(counts["groups/count"] for counts in own)
+        if any(counts[name] for counts in own for name in MECHANISMS.values()):
+            shares = [f"{sum(counts[name] for counts in own) / groups:.0%}" for name in MECHANISMS.values()]
+            lines.append(f"| {TITLES.get(arm, arm)} | {' | '.join(shares).replace('%', ' %')} |")
+    return "\n".join(lines)
+
+
 def area(run: Run) -> float:
     """Return the mean held-out pass@1 over generated tokens."""
     tokens, values = np.transpose(run.curve)
@@ -97,18 +135,26 @@ def _percent(runs: Sequence[Run], value: Callable[[Run], float]) -> str:
     return f"{in_points(float(np.mean([value(run) for run in runs]))):.1f} %"
 
 
-def main() -> None:
-    """Add runs, print the tables."""
+def main() -> int:
+    """Train where asked, add runs, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("regime", nargs="?", choices=REGIMES, help="default: all")
-    parser.add_argument("folder", type=Path, nargs="?", help="of an ablation, whose finished runs are added")
-    arguments = parser.parse_args()
-    for regime in [arguments.regime] if arguments.regime else REGIMES:
-        if arguments.folder:
-            laptop.add(arguments.folder, records(regime))
+    parser.add_argument("folder", type=Path, nargs="?", help="of the runs; those that are finished are added")
+    parser.add_argument("--run", type=int, metavar="N", help="train what is missing, N runs at a time")
+    parser.add_argument("--group", choices=("primary", "secondary"), default="primary", help="arms to train")
+    given = parser.parse_args()
+    if given.run:
+        protocol = yaml.safe_load(PROTOCOL.read_text("utf-8"))
+        code = train([*ablation(protocol, given.regime, given.folder, given.group), "--parallel", str(given.run)])
+        if code:
+            return code
+    for regime in [given.regime] if given.regime else REGIMES:
+        if given.folder:
+            laptop.add(given.folder, records(regime))
         if runs := laptop.read_records(records(regime)):
-            print(f"{regime}\n\n{compared(runs)}\n\n{laptop.by_seed(runs)}\n")
+            print(f"{regime}\n\n{compared(runs)}\n\n{laptop.by_seed(runs)}\n\n{acting(runs)}\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

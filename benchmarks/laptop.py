@@ -14,7 +14,7 @@ each problem's share of correct answers, its kind, and ten answers.
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from benchmarks.looks import TITLES, Line, draw_lines
 RECORDS = Path(__file__).parents[1] / "docs" / "evidence" / "laptop.jsonl"
 ARMS = ("grpo", "r3-laptop", "permuted", "finishing")
 SIDES = ("before", "after")
+# Groups, and those of them in which a mechanism of R³ acts.
+COUNTS = ("groups/count", "ranking/groups", "ranking/ordered", "reflection/prompts", "replay/added")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Run:
         before: `metrics`, `correct` by problem, `levels` and `examples` as in evaluation.json.
         after: likewise.
         cpu_s: processor seconds of the training steps; 0: not recorded.
+        counts: sums over the steps of the metrics in `COUNTS`; empty: not recorded.
     """
 
     arm: str
@@ -63,6 +66,7 @@ class Run:
     before: Mapping[str, Any]
     after: Mapping[str, Any]
     cpu_s: float = 0.0
+    counts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gain(self) -> float:
@@ -95,6 +99,7 @@ def read_run(folder: Path) -> Run | None:
         wall_s=summary["wall_s"],
         curve=np.transpose([curve.tokens, curve.values[PASS_AT_1]]).tolist(),
         cpu_s=sum(step.get(CPU, 0.0) for step in steps),
+        counts={name: sum(step.get(name, 0.0) for step in steps) for name in COUNTS},
         **{
             side: {key: evaluation[side][key] for key in ("metrics", "correct", "levels", "examples")} for side in SIDES
         },

@@ -1,11 +1,16 @@
 """The intervals and the table of the third edition's arms."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 
 from benchmarks import evidence
+from benchmarks.ablation.arms import chosen_arms
+from benchmarks.ablation.plan import Task, plan
+from benchmarks.laptop import COUNTS
 
 
 def test_the_interval_covers_seeds_and_problems_both_drawn_at_random():
@@ -44,3 +49,41 @@ def test_arms_are_compared_over_common_seeds():
     assert "| 2 | 0.0 % | 75.0 % | 37.5 % | +50.0 [+50.0, +50.0] | 1,000 | 50.0 |" in r3
     assert "| 1 | 0.0 % | 100.0 % | 50.0 % |  | 1,000 | 100.0 |" in flat
     assert evidence.ahead(runs, "r3-flat") is None
+
+
+def test_the_shares_in_which_mechanisms_act():
+    counted = {name: 0.0 for name in COUNTS} | {"groups/count": 40.0}
+    runs = [
+        SimpleNamespace(arm="grpo", counts=counted),
+        SimpleNamespace(arm="r3", counts=counted | {"ranking/ordered": 10.0, "replay/added": 2.0}),
+        SimpleNamespace(arm="r3", counts=counted | {"ranking/ordered": 30.0}),
+        SimpleNamespace(arm="r3", counts={}),  # recorded before counts were
+    ]
+    assert evidence.acting(runs).splitlines()[2:] == ["| R³ (our variant), by entropy | 0 % | 50 % | 0 % | 2 % |"]
+
+
+@pytest.mark.parametrize("group", ["primary", "secondary"])
+@pytest.mark.parametrize("regime", evidence.REGIMES)
+def test_the_protocol_is_what_its_runs_are_trained_with(regime, group, tmp_path):
+    protocol = yaml.safe_load(evidence.PROTOCOL.read_text("utf-8"))
+    given = evidence.ablation(protocol, regime, tmp_path, group)
+    task = Task((Path(protocol["config"]),), tuple(given[given.index(str(tmp_path)) + 1 :]), int(given[7]))
+    jobs = plan(chosen_arms(given[3].split(","), [], None), range(int(given[5])), task, tmp_path)
+    assert [job.arm for job in jobs[: len(protocol["arms"][group])]] == protocol["arms"][group]
+    assert len(jobs) == protocol["seeds"][group] * len(protocol["arms"][group])
+    assert {job.run.max_generated_tokens for job in jobs} == {protocol["regimes"][regime]["tokens"]}
+    assert {job.sections["environment"]["data"] for job in jobs} == {"train#seed=1,size=48"}
+    orders = {
+        job.arm: job.sections["ranking"]["order"] for job in jobs if job.sections.get("ranking", {}).get("enabled")
+    }
+    assert (
+        orders.items()
+        <= {
+            "flat-penalty": "flat",
+            "r3": "entropy",
+            "r3-flat": "flat",
+            "r3-random-rank": "random",
+            "r3-no-ccr": "entropy",
+            "r3-no-isr": "entropy",
+        }.items()
+    )
