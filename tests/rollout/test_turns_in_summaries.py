@@ -16,6 +16,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.models.names import check_model
+from algorithms.models.tokenizer import load_tokenizer
 from algorithms.preflight.context_window import context_use, validate_context
 from algorithms.preflight.environments import validate_environment
 from algorithms.rollout import episode as episode_module
@@ -41,6 +42,20 @@ FIRST = (
     f"<|im_start|>user\n{PROBLEM}<|im_end|>\n<|im_start|>assistant\n"
 )
 ANSWERS = ("9", "10", "No.", "11")  # the third one is the summary
+
+
+REAL_FIRST = (
+    "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+    f"<|im_start|>user\n{PROBLEM}<|im_end|>\n<|im_start|>assistant\n"
+)
+
+
+@pytest.fixture(params=["qwen2_5", pytest.param("real", marks=pytest.mark.real)])
+def templated(request):
+    """A tokenizer with the template that a family has published, and what it writes of the first prompt."""
+    if request.param != "real":
+        return published(request.param), FIRST
+    return load_tokenizer(str(request.getfixturevalue("real_model"))), REAL_FIRST
 
 
 def user(text):
@@ -78,13 +93,13 @@ class Reads(Judged):
         self.read = []
 
 
-def test_the_rows_by_hand():
-    tokenizer, environment = published("qwen2_5"), Reads()
-    before = FIRST + ANSWERS[0] + END + user(GUIDANCE)
+def test_the_rows_by_hand(templated):
+    (tokenizer, opening), environment = templated, Reads()
+    before = opening + ANSWERS[0] + END + user(GUIDANCE)
     episode = played(tokenizer, sampling_of(tokenizer, before, 1, room=2), ANSWERS, environment)
     rollout = episode.rollout(0)
     first = before + ANSWERS[1] + END + user(INSTRUCTION["content"]) + ANSWERS[2] + END
-    second = FIRST + ANSWERS[2] + END + user(GUIDANCE) + ANSWERS[3] + END
+    second = opening + ANSWERS[2] + END + user(GUIDANCE) + ANSWERS[3] + END
     assert rollout.tokens.tolist() == [*encode(tokenizer, first), NEW_CONTEXT, *encode(tokenizer, second)]
     assert tokenizer.decode(rollout.tokens[rollout.loss_mask]) == "".join(answer + END for answer in ANSWERS)
     assert environment.read == ["9", "10", "11"], "it judges no summary"
