@@ -6,14 +6,13 @@ Each is built with random weights and a few layers, with scales and caps that sh
 gradient, as it computes them, are compared with those of the model's own `forward` in float32. Takes minutes.
 """
 
-import argparse
 import logging
 import math
 import signal
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
 from algorithms.models.logits import CAPS, DIVIDES, MULTIPLIES
 from algorithms.utils.progress import Counter
-from benchmarks.record import add_record_option, show
+from benchmarks.record import benchmark_parser, show
 
 VOCABULARY, CONTEXT = 160, 256
 # By the names of a configuration's fields. Layers differ within four of them, and heads are as small as kernels take.
@@ -274,9 +273,8 @@ def tables(found: Sequence[Finding]) -> list[Table]:
 
 def main() -> None:
     """Examine the named architectures, or all, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="model types, such as granite; default: all")
-    add_record_option(parser)
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
         parser.error(f"transformers has no causal model of the type {', '.join(sorted(unknown))}")
@@ -288,7 +286,7 @@ def main() -> None:
         for number, finding in enumerate(sweep(names), 1):
             found.append(finding)
             counter.update(number, len(names))
-    show(tables(found), arguments.record, width=160)
+    show(tables(found), arguments, [asdict(one) for one in found], width=160)
 
 
 def distinct_types() -> list[str]:

@@ -1,16 +1,13 @@
 """Answers graded per second on one core, beside bare math-verify in the same run, and where the two disagree.
 
-    python -m benchmarks.grading [--json FILE] [--disagreements] [--cases FOLDER]
+    python -m benchmarks.grading [--json FILE] [--disagreements]
 
 Ordinary answers are those of a training step: groups of responses to one problem each, most of which give one of a few
 final answers. "Repeated" is a later pass over the same answers, with every parse in the caches; "new" is a pass over
-answers never seen before. `--disagreements` prints the corpus cases that bare math-verify misjudges instead, and
-`--cases` how often the grader agrees with the tests of math-verify: FOLDER is `tests` in a checkout of it.
+answers never seen before. `--disagreements` prints the corpus cases that bare math-verify misjudges instead.
 """
 
-import argparse
 import contextlib
-import json
 import logging
 import operator
 import os
@@ -18,12 +15,11 @@ import random
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.math_verify_cases import judge, share
+from benchmarks.record import benchmark_parser, show
 from r3env.core import Reason
 from r3env.grading import close, grade, statistics
 from r3env.sandbox.subprocess_scorer import SubprocessScorer
@@ -35,20 +31,15 @@ _REASONING = "We set up the equation, simplify both sides and check the result. 
 
 def main() -> None:
     """Measure, print a table, and write the figures where a file is named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument(
-        "--disagreements", action="store_true", help="print where bare math-verify differs from the corpus"
+    parser = benchmark_parser(
+        __doc__,
+        disagreements=(False, "print where bare math-verify differs from the corpus"),
     )
-    parser.add_argument("--cases", type=Path, metavar="FOLDER", help="print the agreement with math-verify's own tests")
     arguments = parser.parse_args()
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     console = Console()
     if arguments.disagreements:
         _print_disagreements(console)
-        return
-    if arguments.cases:
-        _print_cases(console, arguments.cases)
         return
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # the grader processes inherit it: one core in all
@@ -56,9 +47,7 @@ def main() -> None:
     table = Table("figure", "value")
     for name, value in figures.items():
         table.add_row(name, f"{value:,.2f}")
-    console.print(table)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    show([table], arguments, figures)
 
 
 def measure() -> dict[str, float]:
@@ -168,21 +157,6 @@ def _print_disagreements(console: Console) -> None:
             table.add_row(family, response[-70:], gold, str(right), str(bare), str(ours))
     console.print(table, markup=False)
     console.print(f"{total} cases; math-verify alone is wrong in {wrong}, r3env in {ours_wrong}; {statistics()}")
-
-
-def _print_cases(console: Console, folder: Path) -> None:
-    try:
-        judged = judge(folder)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"--cases: {error}") from error
-    for one in judged:
-        if not one.agrees:
-            case = one.case
-            console.print(f"{case.test}: expected {case.expected}\n  gold      {case.gold[-300:]}", markup=False)
-            console.print(f"  response  {case.response[-300:]}", markup=False)
-    for box_added, kind in ((False, "with a box"), (True, "whose formula gets a box here")):
-        agreed, total = share(judged, box_added=box_added)
-        console.print(f"{kind}: agrees in {agreed} of {total} cases")
 
 
 if __name__ == "__main__":

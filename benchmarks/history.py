@@ -9,8 +9,6 @@ responses each, in an epoch order of its own, and commits; every fiftieth leaves
 hold eight correct and eight incorrect responses. They fill until so many are stored; then each response replaces one.
 """
 
-import argparse
-import json
 import resource
 import tempfile
 import time
@@ -26,7 +24,7 @@ from rich.table import Table
 from algorithms.history.entry import pack
 from algorithms.history.store import ReplayEntry, ReplayHistory
 from algorithms.rollout.types import Context
-from benchmarks.record import add_record_option, show
+from benchmarks.record import benchmark_parser, show
 
 GROUP, QUERIES_PER_STEP, MARK_EVERY = 8, 128, 50
 CAPACITY, KEPT_PER_QUERY = 8, 14  # of the 16 that fit; the two pools of a query do not fill alike
@@ -36,21 +34,19 @@ VOCABULARY = 151_936
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--entries", type=int, default=50_000, help="responses to store")
-    parser.add_argument("--tokens", type=int, default=2000, help="mean length of a response")
+    parser = benchmark_parser(
+        __doc__,
+        entries=(50_000, "responses to store"),
+        tokens=(2000, "mean length of a response"),
+    )
     parser.add_argument("--folder", type=Path, help="where to put the file; default: a temporary folder")
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    add_record_option(parser)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         figures = measure(Path(folder), arguments.entries, arguments.tokens)
     table = Table("figure", "measured")
     for name, value in figures.items():
         table.add_row(name, f"{value:,.2f}")
-    show([table], arguments.record)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    show([table], arguments, figures)
 
 
 @dataclass

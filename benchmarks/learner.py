@@ -15,9 +15,7 @@ warm-up; on a CPU it is processor time, which other processes of the machine dis
 free memory is left out. Needs no Ray.
 """
 
-import argparse
 import gc
-import json
 import multiprocessing
 import sys
 import time
@@ -40,7 +38,7 @@ from algorithms.learner.forward import ForwardSettings, response_states, token_b
 from algorithms.learner.loss import flat
 from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
-from benchmarks.record import add_record_option, show
+from benchmarks.record import benchmark_parser, empty_table, show
 
 WAYS = {
     "statistics": ("naive", "recomputed", "chunked"),
@@ -241,9 +239,8 @@ def in_a_process(case: Case) -> Measurement:
 
 def table(found: Mapping[Case, Measurement | None]) -> Table:
     """Make the printed table; ratios are to the naive way."""
-    columns = Table(title="Peak memory above inputs and weights, and time", title_justify="left")
-    for name in ("what", "tokens", "way", "memory GB", "less by", "seconds", "time ratio", "tokens/s"):
-        columns.add_column(name, justify="left" if name in ("what", "way") else "right")
+    names = ("what", "tokens", "way", "memory GB", "less by", "seconds", "time ratio", "tokens/s")
+    columns = empty_table("Peak memory above inputs and weights, and time", *names, left=3)
     for case, measured in found.items():
         if measured is None:
             columns.add_row(case.what, str(case.tokens), case.way, f"~{case.naive_bytes / 1e9:.0f}", "does not fit")
@@ -265,21 +262,21 @@ def table(found: Mapping[Case, Measurement | None]) -> Table:
 def main() -> None:
     """Measure every case and print the table."""
     cuda = torch.cuda.is_available()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="8,192 and 32,768 tokens")
+    parser = benchmark_parser(
+        __doc__,
+        full=(False, "8,192 and 32,768 tokens"),
+        vocabulary=151_936,
+        hidden=1536,
+        chunk=384,
+        threads=(1, "torch threads"),
+    )
     parser.add_argument("--tokens", type=int, nargs="+", default=None)
     parser.add_argument("--what", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--ways", nargs="+", choices=WAYS["statistics"], default=WAYS["statistics"])
-    parser.add_argument("--vocabulary", type=int, default=151_936)
-    parser.add_argument("--hidden", type=int, default=1536)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
-    parser.add_argument("--chunk", type=int, default=384)
     parser.add_argument("--layers", type=int, default=28 if cuda else 1, help="layers of the model that is updated")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if cuda else "cpu")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--repeats", type=int, default=10 if cuda else 1)
-    parser.add_argument("--json", type=Path, default=None, help="file for every number")
-    add_record_option(parser)
     arguments = parser.parse_args()
     sizes = arguments.tokens or ([8192, 32768] if arguments.full else [2048])
     names = ("vocabulary", "hidden", "dtype", "chunk", "layers", "device", "threads", "repeats")
@@ -290,10 +287,8 @@ def main() -> None:
             case = Case(what=what, way=way, tokens=tokens, **settings)
             print(f"{what}, {tokens} tokens, {way}", file=sys.stderr)
             found[case] = in_a_process(case) if fits(case) else None
-    if arguments.json:
-        results = [asdict(case) | (asdict(m) if m else {"seconds": None}) for case, m in found.items()]
-        arguments.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
-    show([table(found)], arguments.record)
+    results = [asdict(case) | (asdict(m) if m else {"seconds": None}) for case, m in found.items()]
+    show([table(found)], arguments, results)
 
 
 if __name__ == "__main__":

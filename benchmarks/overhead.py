@@ -15,8 +15,6 @@ what R³'s own machinery costs. Processor time is that of the side's process, al
 machine distorts the wall time.
 """
 
-import argparse
-import json
 import logging
 import sys
 import tempfile
@@ -30,7 +28,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from benchmarks.record import add_record_option, show
+from benchmarks.record import benchmark_parser, empty_table, show
 from benchmarks.sides.steps import Baton, Side, Step
 
 NAMES = ("r3_grpo", "grpo")
@@ -201,25 +199,21 @@ def _step(algorithm: Any, clocks: dict[str, float]) -> Step:
 
 def tables(sides: Sides) -> list[Table]:
     """Make the printed tables: the ratio, what either side does, and the split by stage."""
-    ratios = Table(title="R³'s seconds of a generated token over GRPO's", title_justify="left")
-    for name in ("clock", "ratio", "10th..90th percentile of pairs", "at equal work"):
-        ratios.add_column(name, justify="left" if name == "clock" else "right")
+    names = ("clock", "ratio", "10th..90th percentile of pairs", "at equal work")
+    ratios = empty_table("R³'s seconds of a generated token over GRPO's", *names)
     for clock, figure in ((WALL, "seconds"), (CPU, "cpu_s")):
         low, high = sides.spread(figure)
         equal = sides.at_equal_work(clock, figure)
         ratios.add_row(f"{CLOCKS[clock]} time", f"{sides.ratio(figure):.3f}", f"{low:.2f}..{high:.2f}", f"{equal:.3f}")
-    work = Table(title="Work of a step, mean", title_justify="left")
-    for name in ("", "R³", "GRPO"):
-        work.add_column(name, justify="right" if name else "left")
+    work = empty_table("Work of a step, mean", "", "R³", "GRPO")
     for figure, title in WORK.items():
         work.add_row(title, *(f"{sides.total(name, figure) / len(sides.steps[name]):,.0f}" for name in NAMES))
     return [ratios, work, *(_stage_table(sides, *clock) for clock in ((WALL, "seconds"), (CPU, "cpu_s")))]
 
 
 def _stage_table(sides: Sides, clock: str, figure: str) -> Table:
-    table = Table(title=f"{CLOCKS[clock].capitalize()} milliseconds of 1,000 generated tokens", title_justify="left")
-    for name in ("stage", "R³", "GRPO", "more", "share of GRPO's step"):
-        table.add_column(name, justify="left" if name == "stage" else "right")
+    title = f"{CLOCKS[clock].capitalize()} milliseconds of 1,000 generated tokens"
+    table = empty_table(title, "stage", "R³", "GRPO", "more", "share of GRPO's step")
     whole = sides.per_token(NAMES[1], figure)
 
     def add(title: str, mine: float, theirs: float) -> None:
@@ -237,27 +231,24 @@ def _stage_table(sides: Sides, clock: str, figure: str) -> Table:
 
 def main() -> None:
     """Measure, write the file, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(
+        __doc__,
+        pairs=(40, "measured pairs of steps"),
+        warm_up=(15, "first steps that are not measured"),
+        threads=(1, "torch threads of either side"),
+    )
     parser.add_argument("--config", nargs="+", default=["configs/quickstart.yaml"], help="files of the configuration")
     parser.add_argument("--set", nargs="*", default=[], metavar="section.key=value", help="settings of both sides")
-    parser.add_argument("--pairs", type=int, default=40, help="measured pairs of steps")
-    parser.add_argument("--warm-up", type=int, default=15, help="first steps that are not measured")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads of either side")
-    parser.add_argument("--json", type=Path, default=None, help="file for every number")
-    add_record_option(parser)
     arguments = parser.parse_args()
     logging.getLogger().setLevel(logging.ERROR)
     runs = [Run(name, tuple(arguments.config), tuple(arguments.set), arguments.threads) for name in NAMES]
     sides = compare(runs, warm_up=arguments.warm_up, pairs=arguments.pairs, target=train)
-    if arguments.json:
-        figures = {
-            "ratio": {clock: sides.ratio(figure) for clock, figure in ((WALL, "seconds"), (CPU, "cpu_s"))},
-            "runs": [asdict(run) for run in runs],
-            "steps": {name: [asdict(step) for step in sides.steps[name]] for name in NAMES},
-        }
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
-    show(tables(sides), arguments.record)
+    figures = {
+        "ratio": {clock: sides.ratio(figure) for clock, figure in ((WALL, "seconds"), (CPU, "cpu_s"))},
+        "runs": [asdict(run) for run in runs],
+        "steps": {name: [asdict(step) for step in sides.steps[name]] for name in NAMES},
+    }
+    show(tables(sides), arguments, figures)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,9 @@ weights and gradients, each way in a process of its own.
 """
 
 import argparse
-import functools
-import json
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,13 +29,11 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from algorithms.learner.attention import use_packed_attention
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import ModelShape, model_flops_utilization, peak_flops, update_cost
-from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.update import UpdateStatistics, accumulate_gradients
-from algorithms.losses.base import LossSettings
+from algorithms.learner.forward import ForwardSettings
 from algorithms.models.names import resolve_model
 from benchmarks.random_models import QWEN2_1_5B
-from benchmarks.record import add_record_option, show
-from benchmarks.shared_prompts import BATCHES, PromptCase, compare_prompts, prompt_table
+from benchmarks.record import benchmark_parser, empty_table, show
+from benchmarks.shared_prompts import BATCHES, PromptCase, Turns, compare_prompts, prompt_table, turn_clock
 
 PROMPT_TOKENS = (8, 16)
 
@@ -122,23 +116,12 @@ def compare(kind: str, packed: Any, padded: Any, arguments: argparse.Namespace) 
     """Take turns, after one update of each to warm up."""
     rows = rows_of(response_lengths(kind, arguments), packed.config.vocab_size, arguments.seed)
     forward = ForwardSettings(token_budget=arguments.token_budget, dtype=arguments.dtype)
-    one_thread = arguments.device == "cpu" and arguments.threads == 1
-    clock = time.process_time if one_thread else time.perf_counter
-    seconds: dict[str, list[float]] = {"packed": [], "padded": []}
-    scoring: dict[str, list[float]] = {"packed": [], "padded": []}
-    peaks: dict[str, float | None] = {"packed": None, "padded": None}
-    found: dict[str, UpdateStatistics] = {}
+    clock = turn_clock(arguments.device, arguments.threads)
+    turns = {"packed": Turns(), "padded": Turns()}
     for turn in range(arguments.repeats + 1):
         for name, lm in (("packed", packed), ("padded", padded)):
-            lm.zero_grad(set_to_none=True)
-            took, found[name], peaks[name] = _timed(
-                clock, functools.partial(accumulate_gradients, lm, rows, forward, LossSettings())
-            )
-            lm.zero_grad(set_to_none=True)
-            scored, _, _ = _timed(clock, functools.partial(score, lm, rows, forward, entropy=True))
-            if turn:
-                seconds[name].append(took)
-                scoring[name].append(scored)
+            turns[name].take(lm, rows, forward, clock, counts=turn > 0)
+    ours, theirs = turns.values()
     shape = ModelShape.of(packed)
     flops = sum(update_cost(shape, row, reference=False) for row in rows)
     device = torch.cuda.get_device_name() if arguments.device == "cuda" else None
@@ -146,46 +129,20 @@ def compare(kind: str, packed: Any, padded: Any, arguments: argparse.Namespace) 
         lengths=kind,
         rows=len(rows),
         tokens=sum(len(row.tokens) for row in rows),
-        padding_share=1 - found["padded"].passed_tokens / found["padded"].slots,
-        packed_s=seconds["packed"],
-        padded_s=seconds["padded"],
-        scoring_ratio=statistics.median(a / b for a, b in zip(scoring["padded"], scoring["packed"], strict=True)),
-        mfu=model_flops_utilization(
-            flops, statistics.median(seconds["packed"]), 1, peak_flops(device, arguments.dtype)
-        ),
-        packed_gib=peaks["packed"],
-        padded_gib=peaks["padded"],
+        padding_share=1 - theirs.statistics.passed_tokens / theirs.statistics.slots,
+        packed_s=ours.update_s,
+        padded_s=theirs.update_s,
+        scoring_ratio=statistics.median(a / b for a, b in zip(theirs.scoring_s, ours.scoring_s, strict=True)),
+        mfu=model_flops_utilization(flops, statistics.median(ours.update_s), 1, peak_flops(device, arguments.dtype)),
+        packed_gib=ours.peak_gib,
+        padded_gib=theirs.peak_gib,
     )
-
-
-def _timed(clock: Callable[[], float], work: Callable[[], Any]) -> tuple[float, Any, float | None]:
-    """Return seconds, result, and peak GPU memory in GiB."""
-    on_gpu = torch.cuda.is_available()
-    if on_gpu:
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-    started = clock()
-    result = work()
-    if on_gpu:
-        torch.cuda.synchronize()
-    return clock() - started, result, torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None
 
 
 def table_of(comparisons: Sequence[Comparison]) -> Table:
     """Make the table, a line per spread of lengths."""
-    table = Table(title="Gradient of one update, packed against padded", title_justify="left")
-    for column in (
-        "lengths",
-        "rows",
-        "tokens",
-        "padding",
-        "packed rows/s",
-        "padded rows/s",
-        "faster",
-        "scoring",
-        "MFU",
-    ):
-        table.add_column(column, justify="left" if column == "lengths" else "right")
+    columns = ("lengths", "rows", "tokens", "padding", "packed rows/s", "padded rows/s", "faster", "scoring", "MFU")
+    table = empty_table("Gradient of one update, packed against padded", *columns)
     for one in comparisons:
         ratios = one.ratios
         table.add_row(
@@ -208,31 +165,29 @@ def compare_batches(arguments: argparse.Namespace) -> None:
     model = "small" if arguments.model == "tiny" else arguments.model
     cases = [PromptCase(batch=batch, model=model, **same) for batch in arguments.prompts or BATCHES]
     comparisons = [compare_prompts(case, arguments.repeats) for case in cases]
-    show([prompt_table(comparisons)], arguments.record)
-    if arguments.json:
-        figures = [asdict(one) | {"ratio": statistics.median(one.ratios)} for one in comparisons]
-        arguments.json.write_text(json.dumps(figures, indent=1))
+    figures = [asdict(one) | {"ratio": statistics.median(one.ratios)} for one in comparisons]
+    show([prompt_table(comparisons)], arguments, figures)
 
 
 def main() -> None:
     """Measure, print a table, and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(
+        __doc__,
+        rows=128,
+        median_tokens=(16, "median length of a response"),
+        longest=(48, "longest response, in tokens"),
+        token_budget=16384,
+        checkpointing=(False, "recompute activations in backward"),
+        repeats=9,
+        threads=1,
+        seed=0,
+        group_size=(8, "group size with --prompts"),
+    )
     parser.add_argument("--model", choices=("tiny", "1.5b"), default="tiny", help="embedded, or random Qwen2 weights")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="default: float32 on a CPU, else bfloat16")
-    parser.add_argument("--rows", type=int, default=128)
-    parser.add_argument("--median-tokens", type=int, default=16, help="median length of a response")
-    parser.add_argument("--longest", type=int, default=48, help="longest response, in tokens")
-    parser.add_argument("--token-budget", type=int, default=16384)
-    parser.add_argument("--checkpointing", action="store_true", help="recompute activations in backward")
     parser.add_argument("--lengths", nargs="+", default=["quickstart", "long tail", "fixed"])
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    add_record_option(parser)
     parser.add_argument("--prompts", nargs="*", choices=tuple(BATCHES), help="compare shared prompts; default: all")
-    parser.add_argument("--group-size", type=int, default=8, help="group size with --prompts")
     arguments = parser.parse_args()
     arguments.dtype = arguments.dtype or ("float32" if arguments.device == "cpu" else "bfloat16")
     torch.set_num_threads(arguments.threads)
@@ -241,10 +196,8 @@ def main() -> None:
         return
     packed, padded = models(arguments)
     comparisons = [compare(kind, packed, padded, arguments) for kind in arguments.lengths]
-    show([table_of(comparisons)], arguments.record)
-    if arguments.json:
-        figures = [asdict(one) | {"ratio": statistics.median(one.ratios)} for one in comparisons]
-        arguments.json.write_text(json.dumps(figures, indent=1))
+    figures = [asdict(one) | {"ratio": statistics.median(one.ratios)} for one in comparisons]
+    show([table_of(comparisons)], arguments, figures)
 
 
 if __name__ == "__main__":

@@ -9,19 +9,15 @@ rounds of the seconds of one process with one thread over a variant's own, in th
 """
 
 import argparse
-import json
 import logging
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from algorithms.utils.process import prepare
-from benchmarks.record import add_record_option, show
+from benchmarks.record import benchmark_parser, empty_table, show
 
 BASELINE = "1 process, 1 thread"
 
@@ -82,12 +78,12 @@ class Variant:
 
 def main() -> None:
     """Measure, print a table, and write the figures where a file is named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--samples", type=int, default=256, help="samples of an evaluation, and of a training step")
+    parser = benchmark_parser(
+        __doc__,
+        rounds=9,
+        samples=(256, "samples of an evaluation, and of a training step"),
+    )
     parser.add_argument("--engine", choices=("transformers", "vllm"), default="transformers")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    add_record_option(parser)
     arguments = parser.parse_args()
     prepare()  # before torch is imported: the commands' threads wait without spinning
     import ray
@@ -110,16 +106,12 @@ def main() -> None:
             if variant.algorithm is not None:
                 variant.algorithm.stop()
         ray.shutdown()
-    figures = report(variants, arguments)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    report(variants, arguments)
 
 
-def report(variants: list[Variant], arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Print samples per second of the first variant, and the others' ratios to it; return the figures."""
-    table = Table(title="Tiny models, one process and two", title_justify="left")
-    for name in ("work", *(variant.name for variant in variants)):
-        table.add_column(name, justify="left" if name == "work" else "right")
+def report(variants: list[Variant], arguments: argparse.Namespace) -> None:
+    """Show samples per second of the first variant, and the others' ratios to it."""
+    table = empty_table("Tiny models, one process and two", "work", *(variant.name for variant in variants))
     figures = []
     for work in ("evaluation", "training"):
         base = variants[0].seconds[work]
@@ -133,8 +125,7 @@ def report(variants: list[Variant], arguments: argparse.Namespace) -> list[dict[
             figures.append(figure | {"samples": arguments.samples})
         del cells[1]  # the first variant's ratio to itself
         table.add_row(work, *cells)
-    show([table], arguments.record)
-    return figures
+    show([table], arguments, figures)
 
 
 if __name__ == "__main__":

@@ -33,24 +33,22 @@ _TINY: Mapping[str, Any] = MappingProxyType(
 SHAPES: Mapping[str, Mapping[str, Any]] = MappingProxyType({"tiny": _TINY, "1.5b": QWEN2_1_5B})
 
 
-def random_model(size: str, device: str, layers: int | None = None) -> Any:
+def random_model(size: str, device: str) -> Any:
     """Return a Qwen2 with random float32 weights; the same ones each time on the same kind of device.
 
     Args:
         size: `tiny` or `1.5b`.
         device: where the weights are made.
-        layers: instead of the shape's own number.
     """
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    depth = {} if layers is None else {"num_hidden_layers": layers}
     torch.manual_seed(0)
     with torch.device(device):
-        return Qwen2ForCausalLM(Qwen2Config(**{**SHAPES[size], **depth}))
+        return Qwen2ForCausalLM(Qwen2Config(**SHAPES[size]))
 
 
-def save_random_model(folder: str, size: str, device: str, layers: int | None = None) -> str:
+def save_random_model(folder: str, size: str, device: str) -> str:
     """Save a random model in bfloat16, unless the folder has one; returns the folder."""
     import torch
     from transformers import AutoTokenizer
@@ -58,7 +56,7 @@ def save_random_model(folder: str, size: str, device: str, layers: int | None = 
     from algorithms.models.names import resolve_model
 
     if not os.path.exists(os.path.join(folder, "tokenizer_config.json")):  # the last file that is written
-        random_model(size, device, layers).to(torch.bfloat16).save_pretrained(folder)
+        random_model(size, device).to(torch.bfloat16).save_pretrained(folder)
         # Its ids are the first ones of the vocabulary.
         AutoTokenizer.from_pretrained(resolve_model("embedded:tiny")).save_pretrained(folder)
     return folder

@@ -8,14 +8,15 @@ import json
 import os
 import shlex
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from algorithms.utils.files import write_json
 from algorithms.utils.provenance import code_commit, machine
@@ -71,28 +72,50 @@ class Record:
     sheets: tuple[Sheet, ...]
 
 
-def add_record_option(parser: ArgumentParser) -> None:
-    """Add --record to a benchmark's arguments."""
-    parser.add_argument(
-        _OPTION,
-        type=Path,
-        metavar="FILE",
-        help="keep the tables with commit, machine and date: benchmarks/results/NAME.json",
-    )
+def benchmark_parser(description: str | None, **options: Any) -> ArgumentParser:
+    """Return a parser with the options that `show` reads, and a benchmark's own.
+
+    Args:
+        description: the module's text.
+        options: each one's default, or a pair of default and help. False makes a flag; else the default has the type.
+    """
+    parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+    for name, given in options.items():
+        default, text = given if isinstance(given, tuple) else (given, None)
+        one = default[0] if isinstance(default, list) else default
+        kind: dict[str, Any] = {"default": default, "type": type(one)}
+        kind |= {"nargs": "+"} if isinstance(default, list) else {}
+        kind = {"action": "store_true"} if default is False else kind
+        parser.add_argument(f"--{name.replace('_', '-')}", help=text, **kind)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    kept = "keep the tables with commit, machine and date: benchmarks/results/NAME.json"
+    parser.add_argument(_OPTION, type=Path, metavar="FILE", help=kept)
+    return parser
 
 
-def show(tables: Sequence[Table], record: Path | None, *, width: int = 120, kept: Sequence[Table] = ()) -> None:
-    """Print tables, and keep them where a file is named.
+def empty_table(title: str, *columns: str, left: int = 1) -> Table:
+    """Return a table without rows; its first `left` columns are text, the others numbers."""
+    headers = (Column(name, justify="left" if place < left else "right") for place, name in enumerate(columns))
+    return Table(*headers, title=title, title_justify="left")
+
+
+def show(
+    tables: Sequence[Table], options: Namespace, figures: Any, *, width: int = 120, kept: Sequence[Table] = ()
+) -> None:
+    """Print tables, and write the files that the options name.
 
     Args:
         tables: to print.
-        record: the file; None keeps nothing.
+        options: parsed by `benchmark_parser`.
+        figures: every number, as JSON takes it.
         width: of the output.
         kept: tables to keep instead of those that are printed.
     """
     for table in tables:
         Console(width=width).print(table)
-    if record:
+    if options.json:
+        write_figures(options.json, figures)
+    if options.record:
         found = Record(
             command=_command(),
             date=f"{date.today():%Y-%m-%d}",
@@ -102,8 +125,13 @@ def show(tables: Sequence[Table], record: Path | None, *, width: int = 120, kept
             transcribed=False,
             sheets=tuple(map(Sheet.of, kept or tables)),
         )
-        record.parent.mkdir(parents=True, exist_ok=True)
-        write_json(record, asdict(found))
+        write_figures(options.record, asdict(found))
+
+
+def write_figures(file: Path, figures: Any) -> None:
+    """Write a file of figures, and the folder that it is in."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, figures)
 
 
 def read(name: str) -> Record:

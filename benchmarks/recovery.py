@@ -7,13 +7,11 @@ the policy. A line for each step says how long it took, how many prompts were co
 """
 
 import argparse
-import json
 import logging
 import os
 import signal
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -23,7 +21,7 @@ from rich.table import Table
 from algorithms.grpo.config import GRPOConfig
 from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.utils.process import prepare
-from benchmarks.record import add_record_option, given, show
+from benchmarks.record import benchmark_parser, given, show
 
 LOOK_S = 0.05
 COLUMNS = {
@@ -56,10 +54,6 @@ class Watch:
         while True:
             self.looks.append((time.monotonic(), len(self.supervisor.ready())))
             time.sleep(LOOK_S)
-
-    def back_at(self, runners: int) -> float | None:
-        """Return when all places were filled after the loss; None if they never were."""
-        return next((at for at, count in self.looks if at > self.lost_at and count == runners), None)
 
 
 def configuration(arguments: argparse.Namespace) -> GRPOConfig:
@@ -132,7 +126,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         print(f"step {step}: {seconds}, prompts {prompts}, ready {ready}", flush=True)
         if step == arguments.kill_after and not arguments.during_update:
             kill()
-    back = watch.back_at(arguments.runners)
+    filled = (at for at, count in watch.looks if at > watch.lost_at and count == arguments.runners)
+    back = next(filled, None)  # None: the places were never all filled
     figures = {
         "first_start_s": starts[0],
         "noticed_s": watch.lost_at - killed_at,
@@ -145,16 +140,16 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(
+        __doc__,
+        runners=2,
+        spares=0,
+        steps=20,
+        queries=(48, "queries per step, eight responses each"),
+        kill_after=(2, "the step after which the first runner is killed"),
+        during_update=(False, "kill it when the next step updates the policy"),
+    )
     parser.add_argument("--engine", choices=("transformers", "vllm"), default="transformers")
-    parser.add_argument("--runners", type=int, default=2)
-    parser.add_argument("--spares", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--queries", type=int, default=48, help="queries per step, eight responses each")
-    parser.add_argument("--kill-after", type=int, default=2, help="the step after which the first runner is killed")
-    parser.add_argument("--during-update", action="store_true", help="kill it when the next step updates the policy")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    add_record_option(parser)
     arguments = parser.parse_args()
     prepare()
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
@@ -162,9 +157,7 @@ def main() -> None:
     table = Table("", *(heading for heading, _ in COLUMNS.values()))
     cells = ("never" if figures[name] is None else form.format(figures[name]) for name, (_, form) in COLUMNS.items())
     table.add_row(f"`{given()}`", *cells)
-    show([table], arguments.record)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    show([table], arguments, figures)
 
 
 if __name__ == "__main__":

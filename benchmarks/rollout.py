@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
@@ -34,7 +33,7 @@ from algorithms.rollout.engines.base import Completion, Engine, GenerationReques
 from algorithms.rollout.engines.vllm import VLLMEngine
 from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import Prompt, Request, Rollout, Sampling, Split
-from benchmarks.record import add_record_option, show
+from benchmarks.record import benchmark_parser, empty_table, show
 from r3env.core import Query, Reason, Verdict
 from r3env.envs.math import MathEnv
 
@@ -242,16 +241,16 @@ def wide_model(folder: str, tokenizer: Any) -> str:
 
 def main() -> None:
     """Measure each model in a process of its own, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(
+        __doc__,
+        episodes=256,
+        group_size=8,
+        max_num_seqs=64,
+        pairs=(5, "how often each run is repeated"),
+        turns=3,
+        verify_s=(0.2, "seconds that a verdict takes with several turns"),
+    )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
-    parser.add_argument("--episodes", type=int, default=256)
-    parser.add_argument("--group-size", type=int, default=8)
-    parser.add_argument("--max-num-seqs", type=int, default=64)
-    parser.add_argument("--pairs", type=int, default=5, help="how often each run is repeated")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--verify-s", type=float, default=0.2, help="seconds that a verdict takes with several turns")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    add_record_option(parser)
     parser.add_argument("--measure", choices=MODELS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -273,10 +272,8 @@ def in_a_process(model: str) -> list[Measurement]:
 
 def report(measurements: Sequence[Measurement], arguments: argparse.Namespace) -> None:
     """Print the table, and write it where files are named."""
-    table = Table(title="Our episode loop around vLLM", title_justify="left")
     columns = ("model", "compared with", "tokens", "ours, tokens/s", "other, tokens/s", "ratio", "spread", "CPU ratio")
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("model", "compared with") else "right")
+    table = empty_table("Our episode loop around vLLM", *columns, left=2)
     figures = []
     for m in measurements:
         ratio, rates = statistics.median(m.ratios), [m.tokens / statistics.median(s) for s in (m.ours_s, m.other_s)]
@@ -286,9 +283,7 @@ def report(measurements: Sequence[Measurement], arguments: argparse.Namespace) -
         table.add_row(m.model, m.case, *cells)
         derived = {"ratio": ratio, "cpu_ratio": cpu, "ours_tokens_per_s": rates[0], "other_tokens_per_s": rates[1]}
         figures.append(asdict(m) | derived)
-    show([table], arguments.record)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    show([table], arguments, figures)
 
 
 if __name__ == "__main__":

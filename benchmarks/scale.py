@@ -9,17 +9,15 @@ at real speed in the middle of a step: they also count the calls that a faster c
 """
 
 import argparse
-import json
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import ray
 from rich.table import Table
 
 from algorithms.utils.process import prepare
-from benchmarks.record import add_record_option, show
+from benchmarks.record import benchmark_parser, show, write_figures
 from benchmarks.simulation.engine import Latency, Lengths
 from benchmarks.simulation.measure import Figures, measure_real_actors, measure_steady, measure_step
 from benchmarks.simulation.runner import Scenario
@@ -108,9 +106,9 @@ def main() -> None:
     for figure in _measured(arguments):
         figures.append(figure)
         if arguments.json:  # after each line: what was measured stays when the rest is interrupted
-            arguments.json.write_text(json.dumps([done.as_row() for done in figures], indent=2) + "\n")
+            write_figures(arguments.json, [done.as_row() for done in figures])
     tables = [_table(figures[first : first + 5]) for first in range(0, len(figures), 5)]
-    show(tables, arguments.record, width=110, kept=[_kept(figures)])
+    show(tables, arguments, [done.as_row() for done in figures], width=110, kept=[_kept(figures)])
 
 
 def _measured(arguments: argparse.Namespace) -> Iterator[Figures]:
@@ -164,31 +162,31 @@ def _shown(value: Any) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(
+        __doc__,
+        full=(False, "64k responses of 1 to 256 engines, 16 real actors: about 20 minutes"),
+        engines=(16, "engines of the lines about stragglers, deaths and pipelining"),
+        responses=(2048, "responses of a step"),
+        sweep=([4, 16, 64], "numbers of engines for the plain lines"),
+        lags=([0, 1, 2, 4], "steps ahead of the asynchronous lines"),
+        lag_steps=(4, "steps that such a line is measured"),
+        settle_s=(25.0, "real seconds before a line at real speed is measured"),
+        steady_s=(40.0, "real seconds that such a line is measured"),
+        real_actors=(0, "real env runner actors for the control"),
+        real_responses=(64, "responses of each of them in a step"),
+        step_s=(0.02, "seconds of a decoding step with an empty batch"),
+        sequence_s=(0.00032, "seconds that each sequence adds: 2,500 tokens/s at 256"),
+        mean_tokens=(8192.0, "mean length of a response"),
+        sigma=(0.6, "standard deviation of the lengths' logarithm"),
+        limit=(32768, "length at which a response is truncated"),
+        payload=(1.0, "share of each response's tokens that is really sent"),
+        wall_s=(5.0, "least real seconds of a step"),
+        wall_ms_a_response=(0.7, "least real milliseconds of a step per response"),
+        store_gb=(6.0, "size of Ray's object store"),
+    )
     add = parser.add_argument
-    add("--full", action="store_true", help="64k responses of 1 to 256 engines, 16 real actors: about 20 minutes")
-    add("--json", type=Path, help="write the figures to this file")
-    add_record_option(parser)
     add("--only", nargs="*", default=[], help="run only lines whose names contain one of these")
-    add("--engines", type=int, default=16, help="engines of the lines about stragglers, deaths and pipelining")
-    add("--responses", type=int, default=2048, help="responses of a step")
-    add("--sweep", type=int, nargs="*", default=[4, 16, 64], help="numbers of engines for the plain lines")
     add("--steady-engines", type=int, nargs="*", default=[], help="numbers of engines for lines at real speed")
-    add("--lags", type=int, nargs="*", default=[0, 1, 2, 4], help="steps ahead of the asynchronous lines")
-    add("--lag-steps", type=int, default=4, help="steps that such a line is measured")
-    add("--settle-s", type=float, default=25.0, help="real seconds before a line at real speed is measured")
-    add("--steady-s", type=float, default=40.0, help="real seconds that such a line is measured")
-    add("--real-actors", type=int, default=0, help="real env runner actors for the control")
-    add("--real-responses", type=int, default=64, help="responses of each of them in a step")
-    add("--step-s", type=float, default=0.02, help="seconds of a decoding step with an empty batch")
-    add("--sequence-s", type=float, default=0.00032, help="seconds that each sequence adds: 2,500 tokens/s at 256")
-    add("--mean-tokens", type=float, default=8192.0, help="mean length of a response")
-    add("--sigma", type=float, default=0.6, help="standard deviation of the lengths' logarithm")
-    add("--limit", type=int, default=32768, help="length at which a response is truncated")
-    add("--payload", type=float, default=1.0, help="share of each response's tokens that is really sent")
-    add("--wall-s", type=float, default=5.0, help="least real seconds of a step")
-    add("--wall-ms-a-response", type=float, default=0.7, help="least real milliseconds of a step per response")
-    add("--store-gb", type=float, default=6.0, help="size of Ray's object store")
     return parser
 
 

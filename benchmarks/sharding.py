@@ -7,12 +7,11 @@ memory over two optimizer steps, above what the process held before it had a mod
 few cores say little about GPUs; memory and the order of the rows carry over.
 """
 
-import argparse
 import itertools
 import re
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from algorithms.learner.model import add_adapter
 from algorithms.learner.sharding import clip_gradients, reshard, shard, sum_gradients
 from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
-from benchmarks.record import add_record_option, show
+from benchmarks.record import benchmark_parser, show
 
 MIB = 2**20
 STEPS = 2
@@ -72,25 +71,28 @@ class Measured:
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--learners", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--vocabulary", type=int, default=32768)
-    parser.add_argument("--hidden", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=512, help="tokens of each learner's share of a step")
-    add_record_option(parser)
+    parser = benchmark_parser(
+        __doc__,
+        learners=[1, 2, 4],
+        vocabulary=32768,
+        hidden=512,
+        layers=8,
+        tokens=(512, "tokens of each learner's share of a step"),
+    )
     arguments = parser.parse_args()
     size = Size(arguments.vocabulary, arguments.hidden, arguments.layers, arguments.tokens)
     parameters = sum(parameter.numel() for parameter in _model(size, lora_rank=0).parameters())
-    table = Table("learners", "hold", "MiB held each", "MiB at the peak", "s per step")
-    table.title = f"{parameters / 1e6:.0f}M parameters, {size.tokens} tokens per learner, float32"
+    title = f"{parameters / 1e6:.0f}M parameters, {size.tokens} tokens per learner, float32"
+    table = Table("learners", "hold", "MiB held each", "MiB at the peak", "s per step", title=title)
+    figures: list[dict[str, Any]] = []
     for learners, way in itertools.product(arguments.learners, WAYS):
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.spawn(_learner, (learners, way, size, folder), learners)
             results = [Measured(**np.load(file, allow_pickle=True).item()) for file in Path(folder).glob("*.npy")]
+        figures += [{"learners": learners, "way": way.name, **asdict(result)} for result in results]
         worst = [max(getattr(result, name) for result in results) for name in ("held", "peak", "step_s")]
         table.add_row(str(learners), way.name, f"{worst[0] / MIB:.0f}", f"{worst[1] / MIB:.0f}", f"{worst[2]:.2f}")
-    show([table], arguments.record)
+    show([table], arguments, figures)
 
 
 def _learner(rank: int, learners: int, way: Way, size: Size, folder: str) -> None:

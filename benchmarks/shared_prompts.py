@@ -6,7 +6,7 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.losses.base import LossSettings
 from benchmarks.learner import memory_in_use, peak_memory
 from benchmarks.random_models import SHAPES, random_model
+from benchmarks.record import empty_table
 
 # Prompt and mean response in tokens, groups.
 BATCHES = {"reflection": (1024, 256, 2), "plain": (256, 512, 2), "short": (12, 16, 16)}
@@ -36,6 +37,54 @@ SMALL: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 WAYS = ("shared", "unshared")
+
+
+@dataclass
+class Turns:
+    """The turns of one way: seconds of updates and of scoring passes, what the last update found, and its GPU peak."""
+
+    update_s: list[float] = field(default_factory=list)
+    scoring_s: list[float] = field(default_factory=list)
+    statistics: UpdateStatistics = field(default_factory=UpdateStatistics)
+    peak_gib: float | None = None
+
+    def take(
+        self,
+        lm: Any,
+        rows: Sequence[TrainingSample],
+        forward: ForwardSettings,
+        clock: Callable[[], float],
+        *,
+        counts: bool,
+    ) -> None:
+        """Update and score once; the first turn warms up and does not count."""
+        lm.zero_grad(set_to_none=True)
+        updated_s, self.statistics, self.peak_gib = _timed(
+            clock, functools.partial(accumulate_gradients, lm, rows, forward, LossSettings())
+        )
+        lm.zero_grad(set_to_none=True)
+        scored_s, _, _ = _timed(clock, functools.partial(score, lm, rows, forward, entropy=True))
+        if counts:
+            self.update_s.append(updated_s)
+            self.scoring_s.append(scored_s)
+
+
+def turn_clock(device: str, threads: int) -> Callable[[], float]:
+    """Return processor time where the process computes on one thread of a CPU, else wall time."""
+    return time.process_time if device == "cpu" and threads == 1 else time.perf_counter
+
+
+def _timed(clock: Callable[[], float], work: Callable[[], Any]) -> tuple[float, Any, float | None]:
+    """Return seconds, result, and peak GPU memory in GiB."""
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    started = clock()
+    result = work()
+    if on_gpu:
+        torch.cuda.synchronize()
+    return clock() - started, result, torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None
 
 
 @dataclass(frozen=True)
@@ -122,35 +171,21 @@ def prepare(case: PromptCase) -> tuple[dict[str, Any], list[TrainingSample], For
 def compare_prompts(case: PromptCase, repeats: int) -> PromptComparison:
     """Take turns in one process, after one update of each to warm up; memory in a process for each way."""
     models, rows, forward = prepare(case)
-    one_thread = case.device == "cpu" and case.threads == 1
-    clock = time.process_time if one_thread else time.perf_counter
-    update_s: dict[str, list[float]] = {way: [] for way in WAYS}
-    scoring_s: dict[str, list[float]] = {way: [] for way in WAYS}
-    tokens: dict[str, float] = {}
+    turns = {way: Turns() for way in WAYS}
+    clock = turn_clock(case.device, case.threads)
     for turn in range(repeats + 1):
         for way in WAYS if turn % 2 else WAYS[::-1]:
-            models[way].zero_grad(set_to_none=True)
-            took, found = _timed(clock, functools.partial(_update, models[way], rows, forward))
-            scored, _ = _timed(clock, functools.partial(score, models[way], rows, forward, entropy=True))
-            tokens[way] = found.passed_tokens
-            if turn:
-                update_s[way].append(took)
-                scoring_s[way].append(scored)
+            turns[way].take(models[way], rows, forward, clock, counts=turn > 0)
     prompt, response, _ = BATCHES[case.batch]
-    peaks = {way: _peak_in_a_process(case, way) for way in WAYS}
-    return PromptComparison(case, prompt, response, tokens, update_s, scoring_s, peaks)
-
-
-def _update(lm: Any, rows: list[TrainingSample], forward: ForwardSettings) -> UpdateStatistics:
-    return accumulate_gradients(lm, rows, forward, LossSettings())
-
-
-def _timed(clock: Callable[[], float], work: Callable[[], Any]) -> tuple[float, Any]:
-    started = clock()
-    result = work()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return clock() - started, result
+    return PromptComparison(
+        case,
+        prompt,
+        response,
+        {way: turns[way].statistics.passed_tokens for way in WAYS},
+        {way: turns[way].update_s for way in WAYS},
+        {way: turns[way].scoring_s for way in WAYS},
+        {way: _peak_in_a_process(case, way) for way in WAYS},
+    )
 
 
 def _peak_in_a_process(case: PromptCase, way: str) -> float:
@@ -165,26 +200,15 @@ def update_peak(case: PromptCase, way: str) -> float:
     for parameter in models[way].parameters():
         parameter.grad = torch.zeros_like(parameter)
     before = memory_in_use(case.device)
-    _update(models[way], rows, forward)
+    accumulate_gradients(models[way], rows, forward, LossSettings())
     return (peak_memory(case.device) - before) / 2**20
 
 
 def prompt_table(comparisons: Sequence[PromptComparison]) -> Table:
     """Make the table, a line per batch."""
-    table = Table(title="Gradient of one update, prompts computed once against once per response", title_justify="left")
-    for column in (
-        "batch",
-        "prompt",
-        "mean response",
-        "tokens",
-        "shared, s",
-        "unshared, s",
-        "faster",
-        "scoring",
-        "MiB",
-        "less by",
-    ):
-        table.add_column(column, justify="left" if column == "batch" else "right")
+    columns = ("batch", "prompt", "mean response", "tokens", "shared, s", "unshared, s", "faster", "scoring", "MiB")
+    title = "Gradient of one update, prompts computed once against once per response"
+    table = empty_table(title, *columns, "less by")
     for one in comparisons:
         ratios, seconds = one.ratios, [statistics.median(one.update_s[way]) for way in WAYS]
         table.add_row(

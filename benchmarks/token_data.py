@@ -1,6 +1,5 @@
 """What storing every token costs a step: `python -m benchmarks.token_data`."""
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -15,7 +14,7 @@ from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.types import Context, Rollout
 from algorithms.train.rollout_files import TokenPieces, rollout_rows, write_rollouts
-from benchmarks.record import add_record_option, show
+from benchmarks.record import benchmark_parser, show
 
 GROUPS, SIZE, PROMPT = 16, 8, 20
 LENGTHS = (32, 2048)
@@ -27,11 +26,10 @@ def main() -> None:
 
     Tokens, log-probs and entropies are random: real ones compress better.
     """
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_record_option(parser)
-    arguments = parser.parse_args()
+    arguments = benchmark_parser(__doc__).parse_args()
     tokenizer = load_tokenizer(resolve_model("embedded:tiny"))
     table = Table("", "without", "with")
+    figures: list[dict[str, float]] = []
     for length in LENGTHS:
         groups = _groups(length, tokenizer.decode)
         cells = []
@@ -44,9 +42,10 @@ def main() -> None:
                     write_rollouts(file, rollout_rows(1, groups, tokenizer, pieces))
                     seconds.append(time.process_time() - started)
                 milliseconds, size = 1000 * statistics.median(seconds), file.stat().st_size
+            figures.append({"tokens": length, "data": pieces is not None, "milliseconds": milliseconds, "bytes": size})
             cells.append(f"{milliseconds:.1f} ms, {size / 1000:,.0f} kB")
         table.add_row(f"{length:,} tokens an answer", *cells)
-    show([table], arguments.record)
+    show([table], arguments, figures)
 
 
 def _groups(length: int, decode: Callable[[list[int]], str]) -> list[Group]:

@@ -39,7 +39,6 @@ What they have learned by then is the mean reward over the last fifth of that ti
 
 import argparse
 import datetime
-import json
 import logging
 import platform
 import sys
@@ -56,7 +55,7 @@ import yaml
 from rich.table import Table
 
 from algorithms.models.names import resolve_model
-from benchmarks.record import add_record_option, show
+from benchmarks.record import benchmark_parser, empty_table, show
 from benchmarks.sides import arithmetic
 from benchmarks.sides.steps import Baton, Comparison, Side, Step
 from benchmarks.sides.task import FIXED_ID, Task, endless_model, wide_model
@@ -155,10 +154,8 @@ def _ends(comparison: Comparison, name: str) -> np.ndarray:
 
 def tables(comparisons: Mapping[str, Comparison], seconds: float) -> list[Table]:
     """Make the printed tables."""
-    speed = Table(title="Seconds per step: median (sampling; the rest)", title_justify="left")
     columns = ("task", "this project", "the other", "ratio", "10..90 %", "cpu", "tokens", "equal", "arithmetic alone")
-    for name in columns:
-        speed.add_column(name, justify="left" if name == "task" else "right")
+    speed = empty_table("Seconds per step: median (sampling; the rest)", *columns)
     for name, comparison in comparisons.items():
         low, high = comparison.spread
         paired = [comparison.paired(side) for side in comparison.names]
@@ -179,9 +176,8 @@ def tables(comparisons: Mapping[str, Comparison], seconds: float) -> list[Table]
 
 def _learning(real: Comparison, seconds: float) -> Table:
     common = min(seconds, *map(real.elapsed, real.names))
-    learning = Table(title="Mean reward of training responses, real task", title_justify="left")
-    for name in ("after seconds of training", "this project", "TRL"):
-        learning.add_column(name, justify="right")
+    title = "Mean reward of training responses, real task"
+    learning = empty_table(title, "after seconds of training", "this project", "TRL", left=0)
     for part in (0.2, 0.4, 0.6, 0.8, 1.0):
         # Each row averages over the fifth of the whole time that ends there.
         cells = (f"{real.learned(name, part * common, share=0.2 / part):.3f}" for name in real.names)
@@ -233,20 +229,20 @@ def laptop_task(common: dict[str, int]) -> Task:
 
 def main() -> None:
     """Measure, write the file, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, default=None, help="file for every number")
-    add_record_option(parser)
+    parser = benchmark_parser(
+        __doc__,
+        pairs=(12, "pairs of steps on each task"),
+        seconds=(75.0, "seconds of training on the real task, either side"),
+        warm_up=(2, "first steps that are not in the ratio"),
+        threads=(1, "torch threads of either side"),
+        queries=(32, "prompts per step, 8 responses to each"),
+        micro_batch=(32, "responses in a micro-batch of TRL"),
+        token_budget=(2048, "tokens in a micro-batch of this project"),
+        wide_queries=(4, "prompts per step of the wide task"),
+        wide_micro_batch=(8, "responses in a micro-batch of TRL there"),
+        seed=0,
+    )
     parser.add_argument("--only", nargs="+", choices=TASKS, default=TASKS[:2], help="tasks; default: real fixed")
-    parser.add_argument("--pairs", type=int, default=12, help="pairs of steps on each task")
-    parser.add_argument("--seconds", type=float, default=75.0, help="seconds of training on the real task, either side")
-    parser.add_argument("--warm-up", type=int, default=2, help="first steps that are not in the ratio")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads of either side")
-    parser.add_argument("--queries", type=int, default=32, help="prompts per step, 8 responses to each")
-    parser.add_argument("--micro-batch", type=int, default=32, help="responses in a micro-batch of TRL")
-    parser.add_argument("--token-budget", type=int, default=2048, help="tokens in a micro-batch of this project")
-    parser.add_argument("--wide-queries", type=int, default=4, help="prompts per step of the wide task")
-    parser.add_argument("--wide-micro-batch", type=int, default=8, help="responses in a micro-batch of TRL there")
-    parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if arguments.queries * 8 % arguments.micro_batch or arguments.wide_queries * 8 % arguments.wide_micro_batch:
         parser.error("--micro-batch must divide the responses of a step")
@@ -260,10 +256,7 @@ def main() -> None:
         "machine": platform.platform(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
-    show(tables(comparisons, arguments.seconds), arguments.record, width=160)
+    show(tables(comparisons, arguments.seconds), arguments, result, width=160)
 
 
 if __name__ == "__main__":

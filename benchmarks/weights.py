@@ -11,7 +11,6 @@ Ray actors that hold the library's own classes.
 """
 
 import argparse
-import json
 import logging
 import statistics
 import tempfile
@@ -19,17 +18,15 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import psutil
 import ray
-from rich.table import Table
 
 from algorithms.learner.weights import LearnerTensors
 from algorithms.rollout.weight_sync.object_store import _store
 from algorithms.rollout.weight_sync.serialization import Serialization
-from benchmarks.record import add_record_option, show
+from benchmarks.record import benchmark_parser, empty_table, show
 
 WAYS = ("whole", "buckets float32", "buckets bfloat16")
 POLL_S = 0.002
@@ -186,34 +183,30 @@ def measure(arguments: argparse.Namespace) -> tuple[int, list[Result]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print a table and, with --json, write it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--hidden", type=int, default=768)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--vocabulary", type=int, default=48_000)
-    parser.add_argument("--engines", type=int, default=2)
-    parser.add_argument("--bucket-mb", type=float, default=64)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", type=Path)
-    add_record_option(parser)
+    parser = benchmark_parser(
+        __doc__,
+        hidden=768,
+        layers=4,
+        vocabulary=48_000,
+        engines=2,
+        bucket_mb=64.0,
+        repeats=7,
+    )
     arguments = parser.parse_args(argv)
     ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
         size, results = measure(arguments)
     finally:
         ray.shutdown()
-    table = Table(title=f"{size / 1e6:.0f} MB in float32 to {arguments.engines} engines")
-    for column in ("way", "seconds (least–most)", "learner, MB", "an engine, MB", "driver, MB"):
-        table.add_column(column)
+    title = f"{size / 1e6:.0f} MB in float32 to {arguments.engines} engines"
+    table = empty_table(title, "way", "seconds (least–most)", "learner, MB", "an engine, MB", "driver, MB")
     for result in results:
         spread = f"{result.median_s:.2f} ({min(result.seconds):.2f}–{max(result.seconds):.2f})"
         memory = (f"{value:.0f}" for value in (result.learner_mb, result.engine_mb, result.driver_mb))
         table.add_row(result.way, spread, *memory)
-    show([table], arguments.record)
-    if arguments.json:
-        rows = [asdict(result) | {"median_s": result.median_s} for result in results]
-        arguments.json.write_text(
-            json.dumps({"bytes": size, **vars(arguments), "results": rows}, default=str, indent=1)
-        )
+    rows = [asdict(result) | {"median_s": result.median_s} for result in results]
+    settings = {name: value for name, value in vars(arguments).items() if name not in ("json", "record")}
+    show([table], arguments, {"bytes": size, **settings, "results": rows})
     return 0
 
 

@@ -1,12 +1,15 @@
-"""Steps with RLlib's learners and env runners: where they compute, pushes of weights, sleep and wake-up."""
+"""Steps with RLlib's learners and env runners: where they compute, pushes of weights, sleep and wake-up, and faults."""
 
-import functools
 import logging
+import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
+
+import torch
 
 from benchmarks.gpu_steps.agreement import Agreement, compare, requests, rows_of
 from benchmarks.gpu_steps.engine import model_folder
@@ -18,18 +21,38 @@ GB = 1e9
 
 
 @contextmanager
-def algorithm(job: Job, *, actors: bool = True, **env_runners: Any) -> Iterator[Any]:
-    """Build GRPO with a learner and an engine, in actors on one GPU or in this process, and stop it at the end."""
+def algorithm(
+    job: Job,
+    *,
+    actors: bool = True,
+    gpus: tuple[float, float] = (0.51, 0.49),
+    training: Mapping[str, Any] = MappingProxyType({"group_size": 4, "queries_per_step": 4}),
+    **env_runners: Any,
+) -> Iterator[Any]:
+    """Build GRPO with a learner and an engine, and stop it at the end.
+
+    Args:
+        job: of the step.
+        actors: whether they are actors; else both are in this process.
+        gpus: share of the env runner and of the learner, where they are actors.
+        training: settings of the section.
+        env_runners: settings of the section, over those for every step.
+    """
     import ray
 
     from algorithms.grpo.config import GRPOConfig
 
     ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level=logging.WARNING)
-    runners: dict[str, Any] = {"num_cpus_per_env_runner": 0.5}
+    runners: dict[str, Any] = {
+        "dtype": job.dtype,
+        "max_response_tokens": 24 if job.small else 256,
+        "max_num_seqs": 8 if job.small else 128,
+        "num_cpus_per_env_runner": 0.5,
+    }
     learners: dict[str, Any] = {"num_cpus_per_learner": 0.5}
     if actors:
-        runners |= {"num_env_runners": 1, "num_gpus_per_env_runner": 0.51 if job.on_gpu else 0}
-        learners |= {"num_learners": 1, "num_gpus_per_learner": 0.49 if job.on_gpu else 0}
+        runners |= {"num_env_runners": 1, "num_gpus_per_env_runner": gpus[0] if job.on_gpu else 0}
+        learners |= {"num_learners": 1, "num_gpus_per_learner": gpus[1] if job.on_gpu else 0}
     elif job.on_gpu:
         learners["num_gpus_per_learner"] = 1
     options = {"max_model_len": 256 if job.small else 2048, "enforce_eager": not job.on_gpu}
@@ -39,16 +62,12 @@ def algorithm(job: Job, *, actors: bool = True, **env_runners: Any) -> Iterator[
         .environment(RANDOM_REWARDS_ID, env_config={"data": "embedded:train", "instruction": ""})
         .rl_module(model=model_folder(job), dtype=job.dtype, gradient_checkpointing=job.on_gpu)
         .env_runners(
-            dtype=job.dtype,
-            max_response_tokens=24 if job.small else 256,
-            max_num_seqs=8 if job.small else 128,
             **({"gpu_memory_utilization": 0.3 if job.small else 0.4} if job.on_gpu else {}),
             **({"vllm": options} if env_runners.get("engine") == "vllm" else {}),
-            **runners,
-            **env_runners,
+            **(runners | env_runners),
         )
         .learners(**learners)
-        .training(group_size=4, queries_per_step=4, lr=1e-5)
+        .training(lr=1e-5, **training)
     )
     built = config.build_algo()
     try:
@@ -61,9 +80,10 @@ def algorithm(job: Job, *, actors: bool = True, **env_runners: Any) -> Iterator[
 def agreement(built: Any, job: Job) -> Agreement:
     """Sample with the engine, and compare with the learner's log-probs of the same tokens."""
     asked = requests(16, 24) if job.small else requests(64, 256)
-    completions = on_runner(built, functools.partial(_generate, asked))
+    completions = on_runner(built, lambda runner: runner.engine.generate(asked))
     rows = rows_of(asked, completions)
-    return compare(rows, on_learner(built, functools.partial(_score, rows)))
+    scored = on_learner(built, lambda learner: learner.score(rows, entropy=False))
+    return compare(rows, [logprobs for logprobs, _ in scored])
 
 
 def on_runner(built: Any, call: Any) -> Any:
@@ -81,19 +101,8 @@ def on_learner(built: Any, call: Any) -> Any:
     return answer
 
 
-def _generate(asked: list[Any], runner: Any) -> list[Any]:
-    found: list[Any] = runner.engine.generate(asked)
-    return found
-
-
-def _score(rows: list[Any], learner: Any) -> list[Any]:
-    return [logprobs for logprobs, _ in learner.score(rows, entropy=False)]
-
-
 def disturb(learner: Any) -> None:
     """Change every weight by a tenth, as a new version."""
-    import torch
-
     with torch.no_grad():
         for parameter in learner.lm.parameters():
             parameter.mul_(1 + 0.1 * torch.randn_like(parameter))
@@ -103,7 +112,10 @@ def disturb(learner: Any) -> None:
 def rllib(job: Job) -> Outcome:
     """Run learner and runner with the transformers engine: their devices, a push, and two steps that learn."""
     with algorithm(job, engine="transformers") as built:
-        places = {"learner": on_learner(built, _place_of_learner), "runner": on_runner(built, _place_of_runner)}
+        places = {
+            "learner": on_learner(built, lambda learner: _place(learner.lm)),
+            "runner": on_runner(built, lambda runner: _place(runner.engine.model)),
+        }
         on_learner(built, disturb)
         started = time.perf_counter()
         built.rollout_workers.push_weights()
@@ -127,19 +139,8 @@ def rllib(job: Job) -> Outcome:
     )
 
 
-def _place_of_learner(learner: Any) -> dict[str, str]:
-    return _place(next(learner.lm.parameters()).device)
-
-
-def _place_of_runner(runner: Any) -> dict[str, str]:
-    return _place(next(runner.engine.model.parameters()).device)
-
-
-def _place(device: Any) -> dict[str, str]:
-    import os
-
-    import torch
-
+def _place(lm: Any) -> dict[str, str]:
+    device = next(lm.parameters()).device
     gpu = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else "none"
     return {"device": str(device), "gpu": gpu, "visible": os.environ.get("CUDA_VISIBLE_DEVICES", "unset")}
 
@@ -151,7 +152,7 @@ def sleep_and_push(job: Job) -> Outcome:
     with algorithm(job, actors=way != "in_process", engine="vllm", sleep_while_training=True, **transfer) as built:
         first = agreement(built, job)
         cycles = [_cycle(built, job) for _ in range(CYCLES)]
-        held = on_runner(built, _version)
+        held = on_runner(built, lambda runner: runner.engine.weights_version)
     wrong = [*first.wrong, *(message for cycle in cycles for message in cycle.pop("wrong"))]
     if held != built.rollout_workers.version:
         wrong.append(f"the engine holds version {held}, {built.rollout_workers.version} was pushed")
@@ -185,34 +186,80 @@ def taken_gb(job: Job) -> float:
     """Return the used memory of the first GPU, all processes together; 0 without one."""
     if not job.on_gpu:
         return 0.0
-    import torch
-
     free, total = torch.cuda.mem_get_info(0)
     return (total - free) / GB
 
 
-def _version(runner: Any) -> int:
-    version: int = runner.engine.weights_version
-    return version
+class Warnings(logging.Handler):
+    """Collects the library's warnings."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+        logging.getLogger("algorithms").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self.messages.append(record.getMessage())
+        print(record.getMessage())
 
 
-def training(job: Job) -> Outcome:
-    """Take whole training steps with random rewards, as `benchmarks.gpu`."""
-    from benchmarks.gpu import Setting, measure
+def expandable_segments(job: Job) -> Outcome:
+    """Put the learner's memory in expandable segments, which CUDA IPC may not share: the run must continue."""
+    with algorithm(job, engine="vllm", sleep_while_training=True) as built:
+        on_learner(built, _expand)
+        return _push(built, job, must_fall_back=False)
 
-    sizes: dict[str, Any] = {"queries": 2, "response_tokens": 24} if job.small else {}
-    sequences = 8 if job.small else job.options["sequences"]
-    layout = job.options["layout"]
-    setting = Setting(layout, model_folder(job), sequences=sequences, on_gpu=job.on_gpu, **sizes)
-    found = measure(setting)
-    medians = {name: statistics.median(step[name] for step in found["steps"]) for name in found["steps"][0]}
-    summary = (
-        f"{sequences} sequences: generate {medians['generate_s']:.3g} s ({medians['generated_tokens_per_s']:,.0f} "
-        f"tokens/s), update {medians['update_s']:.3g} s, sleep {medians['sleep_s']:.2g} s, push and wake "
-        f"{medians['wake_and_push_s']:.2g} s, gradient norm {medians['grad_norm']:.3g}"
-    )
-    if "mfu" in medians:
-        summary += f", MFU {medians['mfu']:.0%}"
-    if "asleep_gb" in medians:
-        summary += f", GPU {medians['generating_gb']:.0f} GB generating, {medians['asleep_gb']:.0f} asleep"
-    return Outcome(summary, found, [found["void"]] if found["void"] else [])
+
+def nccl_on_one_gpu(job: Job) -> Outcome:
+    """Make an NCCL group of two processes on one GPU, which NCCL refuses."""
+    from algorithms.rollout.weight_sync.nccl import NCCLRoute
+    from algorithms.rollout.weight_sync.vllm_backends import backend_name
+
+    options = {"weight_transfer_config": {"backend": backend_name("nccl")}}
+    with algorithm(job, engine="vllm", weight_transfer="object_store", vllm=options) as built:
+        _force(built, NCCLRoute(), job)
+        return _push(built, job, must_fall_back=True)
+
+
+def ipc_without_gpu(job: Job) -> Outcome:
+    """Choose CUDA IPC between actors that have no GPU."""
+    from algorithms.rollout.weight_sync.ipc import IPCRoute
+
+    with algorithm(job, engine="transformers", weight_transfer="object_store") as built:
+        _force(built, IPCRoute(), job)
+        return _push(built, job, must_fall_back=True)
+
+
+def _force(built: Any, route: Any, job: Job) -> None:
+    """Force a transfer that `auto` would not choose for this placement, while open."""
+    from algorithms.rollout.weight_sync.choice import OrObjectStore
+    from algorithms.rollout.weight_sync.serialization import Serialization
+    from algorithms.rollout.weight_sync.streamed import StreamedTransfer
+
+    serialization = Serialization(job.dtype)
+    built.rollout_workers.transfer = OrObjectStore(StreamedTransfer(route, serialization), serialization)
+
+
+def _expand(learner: Any) -> None:
+    """Free what torch keeps, so that new memory comes in expandable segments."""
+    torch.cuda.empty_cache()
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+
+
+def _push(built: Any, job: Job, *, must_fall_back: bool) -> Outcome:
+    """Push twice; check that the engine follows, and the warnings."""
+    warned = Warnings()
+    gaps = []
+    for _ in range(2):
+        on_learner(built, disturb)
+        built.rollout_workers.push_weights()
+        gaps.append(agreement(built, job))
+    said = [message for message in warned.messages if "object store" in message]
+    wrong = [message for gap in gaps for message in gap.wrong]
+    if must_fall_back and not said:
+        wrong.append("nothing said that the object store took over")
+    if built.rollout_workers.restarts:
+        wrong.append(f"{built.rollout_workers.restarts} env runners were restarted")
+    way = f"fell back: {said[0]}" if said else "worked without falling back"
+    return Outcome(f"{way}; {gaps[-1]}", {"warnings": warned.messages, "agreement": gaps[-1].figures}, wrong)

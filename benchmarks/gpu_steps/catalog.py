@@ -85,24 +85,30 @@ STEPS: tuple[Step, ...] = (
         Step(
             f"train_{layout.replace(' ', '_')}_{sequences}",
             f"training steps, {layout}, {sequences} sequences",
-            f"{_HERE}.actors:training",
-            _ONE_GPU if layout == "ipc" else _ANY,
+            f"{_HERE}.training:training",
+            {"ipc": _ONE_GPU, "nccl": Needs(gpus=2, modules=_VLLM, gpu_gib=60)}.get(layout, _ANY),
             limit_s=300,
             options={"layout": layout, "sequences": sequences},
         )
-        for layout, sequences in (("ipc", 128), ("ipc", 256), ("one process", 256), ("object_store", 256))
+        for layout, sequences in (
+            ("ipc", 128),
+            ("ipc", 256),
+            ("one process", 256),
+            ("object_store", 256),
+            ("nccl", 256),
+        )
     ),
     Step(
         "fault_segments",
         "a learner with expandable_segments under CUDA IPC",
-        f"{_HERE}.faults:expandable_segments",
+        f"{_HERE}.actors:expandable_segments",
         _ONE_GPU,
     ),
-    Step("fault_nccl", "an NCCL group on one GPU falls back", f"{_HERE}.faults:nccl_on_one_gpu", _ONE_GPU),
+    Step("fault_nccl", "an NCCL group on one GPU falls back", f"{_HERE}.actors:nccl_on_one_gpu", _ONE_GPU),
     Step(
         "fault_no_gpu",
         "CUDA IPC without a GPU falls back",
-        f"{_HERE}.faults:ipc_without_gpu",
+        f"{_HERE}.actors:ipc_without_gpu",
         Needs(modules=_RLLIB, no_cuda=True),
     ),
 )

@@ -10,7 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.gpu_steps.step import CannotRun, Job, Outcome
+from benchmarks.random_models import SHAPES, random_model
 
 GB = 1e9
 
@@ -49,7 +52,6 @@ def chunks(job: Job) -> Outcome:
 
 def _case(job: Job, what: str, way: str, tokens: int, chunk: int) -> dict[str, Any]:
     from benchmarks.learner import Case, fits, in_a_process
-    from benchmarks.random_models import SHAPES
 
     shape = SHAPES[job.size]
     case = Case(
@@ -112,8 +114,6 @@ def packing(job: Job) -> Outcome:
 
 def adamw(job: Job) -> Outcome:
     """Compare AdamW's kernels: time, memory above weights, gradients and moments, and equal numbers."""
-    import torch
-
     found: dict[str, dict[str, float]] = {}
     weights = {}
     for kernel in ("foreach", "fused"):
@@ -132,10 +132,6 @@ def adamw(job: Job) -> Outcome:
 
 
 def _adamw(job: Job, kernel: str) -> tuple[dict[str, float], list[Any]]:
-    import torch
-
-    from benchmarks.random_models import random_model
-
     lm = random_model(job.size, job.device)
     parameters = list(lm.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, foreach=kernel == "foreach", fused=kernel == "fused")
@@ -161,8 +157,6 @@ def _adamw(job: Job, kernel: str) -> tuple[dict[str, float], list[Any]]:
 
 def sharded(job: Job) -> Outcome:
     """Compare a learner that shards its model (FSDP2; NCCL on a GPU) with one that does not: gradient, time, memory."""
-    import torch
-
     rows, length = (8, 4096) if job.on_gpu and not job.small else (4, 64)
     found = {}
     for way in ("whole", "sharded"):
@@ -182,15 +176,12 @@ def sharded(job: Job) -> Outcome:
 
 def _one_step(job: Job, way: str, rows: int, length: int) -> dict[str, float]:
     """Measure the second of two gradients; the process group stays for the life of the process."""
-    import torch
-
     from algorithms.learner.attention import use_packed_attention
     from algorithms.learner.forward import ForwardSettings
     from algorithms.learner.sharding import clip_gradients, shard
     from algorithms.learner.update import accumulate_gradients
     from algorithms.losses.base import LossSettings
     from benchmarks.packing import rows_of
-    from benchmarks.random_models import random_model
 
     lm = random_model(job.size, job.device).train()
     lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

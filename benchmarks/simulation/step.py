@@ -179,7 +179,7 @@ class MeasuredStep(R3GRPO):
 
     learner_s = 0.0
 
-    def setup(self, config: GRPOConfig) -> None:  # type: ignore[override]  # see StagedAlgorithm
+    def setup(self, config: GRPOConfig) -> None:  # type: ignore[override]  # see BaseAlgorithm
         """Build the algorithm."""
         self.cpu_seconds: dict[str, float] = {}
         super().setup(config)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -55,15 +56,18 @@ class Running:
         return of_run(self.process.pid)
 
 
+def each(processes: Iterable[psutil.Process], act: Callable[[psutil.Process], None]) -> None:
+    """Kill or suspend processes, those that are gone left out."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            act(process)
+
+
 def kill(run: Running) -> None:
     """Kill every process of the run at once, as when the machine loses power: none can report the others."""
     processes = run.all()
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.suspend()
-    for process in reversed(processes):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    each(processes, psutil.Process.suspend)
+    each(reversed(processes), psutil.Process.kill)
 
 
 def terminate(run: Running) -> None:
@@ -78,11 +82,6 @@ def terminate_twice(run: Running) -> None:
     terminate(run)
 
 
-def interrupt(run: Running) -> None:
-    """Send one Ctrl-C."""
-    run.process.send_signal(signal.SIGINT)
-
-
 def fill_disk(run: Running) -> None:
     """Leave no free byte until the run has ended over it."""
     filler = run.folder / "filler"
@@ -92,20 +91,6 @@ def fill_disk(run: Running) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         run.process.wait(timeout=ENDING_S)
     filler.unlink()
-
-
-def kill_runner(run: Running) -> None:
-    """Kill one env runner; the run continues."""
-    for runner in run.runners()[:1]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            runner.kill()
-
-
-def stop_runner(run: Running) -> None:
-    """Suspend one env runner for good; the run continues without it until it is replaced."""
-    for runner in run.runners()[-1:]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            runner.suspend()
 
 
 def pause(run: Running) -> None:
@@ -121,29 +106,10 @@ def pause(run: Running) -> None:
         stopped.resume()
 
 
-def stop_learner(run: Running) -> None:
-    """Suspend a learner for good; the run ends within a limit, and resumes."""
-    _stop_for_good(run, LEARNER)
-
-
-def stop_control(run: Running) -> None:
-    """Suspend Ray's control process for good; the run ends within a limit, with a checkpoint."""
-    _stop_for_good(run, CONTROL)
-
-
-def stop_grader(run: Running) -> None:
-    """Suspend what grades, or runs a tool, for good; the run continues without it."""
-    for process in run.titled(GRADES)[:1]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.suspend()
-
-
 def _stop_for_good(run: Running, title: str) -> None:
     """Suspend a process; a run that has not ended after a limit is killed, which the fault does not explain."""
     found = run.titled(title)[:1]
-    for process in found:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.suspend()
+    each(found, psutil.Process.suspend)
     try:
         run.process.wait(timeout=ENDING_S if found else 0)
     except subprocess.TimeoutExpired:
@@ -206,18 +172,18 @@ ENDING: dict[str, Fault] = {
     "SIGKILL": kill,
     "SIGTERM": terminate,
     "SIGTERM twice": terminate_twice,
-    "SIGINT": interrupt,
-    "Ray SIGSTOP": stop_control,
+    "SIGINT": lambda run: run.process.send_signal(signal.SIGINT),
+    "Ray SIGSTOP": partial(_stop_for_good, title=CONTROL),
     "any SIGSTOP, SIGCONT": pause,
 }
 DISK: dict[str, Fault] = {"full disk": fill_disk}
 MEMORY: dict[str, Fault] = {"full /dev/shm": fill_memory}
 RUNNERS: dict[str, Fault] = {
-    "runner SIGKILL": kill_runner,
-    "runner SIGSTOP": stop_runner,
-    "learner SIGSTOP": stop_learner,
+    "runner SIGKILL": lambda run: each(run.runners()[:1], psutil.Process.kill),
+    "runner SIGSTOP": lambda run: each(run.runners()[-1:], psutil.Process.suspend),
+    "learner SIGSTOP": partial(_stop_for_good, title=LEARNER),
 }
-TOOLS: dict[str, Fault] = {"grader SIGSTOP": stop_grader}
+TOOLS: dict[str, Fault] = {"grader SIGSTOP": lambda run: each(run.titled(GRADES)[:1], psutil.Process.suspend)}
 AGENTS: dict[str, Fault] = {"hostile connections": attack}
 
 

@@ -1,13 +1,12 @@
 """A benchmark's record holds what was printed, and a page shows it with its origin."""
 
-import argparse
 from types import SimpleNamespace
 
 import pytest
 from rich.table import Table
 
 from benchmarks import record
-from benchmarks.record import Record, Sheet, add_record_option, read, show
+from benchmarks.record import Record, Sheet, benchmark_parser, read, show
 from website import benchmark_tables
 from website.benchmark_tables import Claim, number, selected, tables
 
@@ -30,10 +29,9 @@ def kept(folder, monkeypatch, name, *rows, arguments=(), copies=1):
     words = [*arguments, "--record", str(folder / f"{name}.json")]
     monkeypatch.setattr("sys.argv", ["benchmark", *words])
     monkeypatch.setitem(record.sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name="benchmarks.x")))
-    parser = argparse.ArgumentParser()
+    parser = benchmark_parser("")
     parser.add_argument("--only")
-    add_record_option(parser)
-    show([printed(*rows)] * copies, parser.parse_args().record)
+    show([printed(*rows)] * copies, parser.parse_args(), {})
     return read(name)
 
 
@@ -46,8 +44,14 @@ def test_a_record_holds_the_printed_table_and_the_command_that_made_it(folder, m
 
 
 def test_without_a_file_nothing_is_kept(folder, capsys):
-    show([printed(("real", "2.5"))], None)
+    show([printed(("real", "2.5"))], benchmark_parser("").parse_args([]), {})
     assert not list(folder.iterdir()) and "real" in capsys.readouterr().out
+
+
+def test_an_option_is_a_default_and_its_help():
+    parser = benchmark_parser("", rows=8, wait_s=(0.5, "seconds"), sweep=[1, 2], full=(False, "everything"))
+    options = parser.parse_args(["--wait-s", "2", "--sweep", "4", "--full"])
+    assert (options.rows, options.wait_s, options.sweep, options.full, options.json) == (8, 2.0, [4], True, None)
 
 
 def test_two_tables_of_one_record_stay_apart(folder, monkeypatch):

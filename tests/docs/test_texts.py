@@ -1,6 +1,6 @@
 """A page's parts are found where a reader sees them."""
 
-from website.texts import code_spans, fences, frozen, links, with_links
+from website.texts import code_spans, fences, links, with_links
 
 PAGE = """See [one](a.md#b), ![two](b.png) and `[code](c.md)`.
 
@@ -29,7 +29,6 @@ def test_blocks_are_found_by_language_and_a_longer_fence_holds_shorter_ones():
 def test_links_in_code_blocks_are_code():
     assert links(PAGE) == ["a.md#b", "b.png", "c.md"]
     assert code_spans(PAGE) == ["[code](c.md)"]
-    assert frozen(PAGE)["block ```sh\nrun [three](d.md)\n```"] == 1
 
 
 def test_replaced_links_leave_everything_else_as_it_is():

@@ -212,4 +212,4 @@ def test_vllm_follows_the_learner_on_a_cpu(run_here):
     assert (code, set(statuses.values())) == (0, {"ok"})
     assert rows["engine"]["figures"]["agreement"]["largest"] < 1e-3
     assert len(rows["sleep_in_process"]["figures"]["cycles"]) == 5
-    assert rows["train_object_store_256"]["figures"]["void"] == ""
+    assert all(step["grad_norm"] > 0 for step in rows["train_object_store_256"]["figures"]["steps"])

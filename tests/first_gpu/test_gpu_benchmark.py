@@ -1,11 +1,10 @@
-"""`benchmarks.gpu` measures training: its rewards give gradients, and it says so when they do not."""
+"""The GPU benchmark trains on rewards that give gradients, and says so when they do not."""
 
-import json
 import math
 
 import pytest
 
-from benchmarks import gpu
+from benchmarks.gpu_steps.training import why_void
 from benchmarks.random_rewards import RandomRewards
 
 
@@ -24,21 +23,5 @@ def test_random_rewards_are_a_function_of_seed_and_response():
 
 @pytest.mark.parametrize("norm", [0.0, math.nan, math.inf])
 def test_a_step_without_a_gradient_makes_the_measurement_void(norm):
-    assert gpu.why_void([{"grad_norm": 0.3}]) == ""
-    assert "void: gradient norm" in gpu.why_void([{"grad_norm": 0.3}, {"grad_norm": norm}])
-
-
-def test_without_a_gpu_it_says_so(monkeypatch, capsys):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    assert gpu.main([]) == 2
-    assert "needs a GPU" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_the_command_runs_on_a_cpu(tmp_path):
-    path = tmp_path / "out.json"
-    sizes = ["--steps", "1", "--sequences", "8", "--queries", "2", "--response-tokens", "16"]
-    assert gpu.main(["--cpu", "--layouts", "one process", "ipc", *sizes, "--json", str(path)]) == 0
-    (result,) = json.loads(path.read_text())["results"]
-    assert result["layout"] == "one process" and result["void"] == ""
-    assert all(step["grad_norm"] > 0 and step["generated_tokens_per_s"] > 0 for step in result["steps"])
+    assert why_void([{"grad_norm": 0.3}]) == ""
+    assert "void: gradient norm" in why_void([{"grad_norm": 0.3}, {"grad_norm": norm}])
