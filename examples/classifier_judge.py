@@ -33,5 +33,4 @@ class Classifier:
     def __call__(self, completions: list[str], **kwargs: Any) -> list[float]:
         """Return the probability for each response of a batch."""
         batch = self.tokenizer(completions, padding=True, truncation=True, return_tensors="pt").to(self.device)
-        scores: list[float] = self.classifier(**batch).logits.float().softmax(-1)[:, -1].tolist()
-        return scores
+        return self.classifier(**batch).logits.float().softmax(-1)[:, -1].tolist()

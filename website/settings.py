@@ -5,7 +5,7 @@ from inspect import cleandoc
 
 from algorithms.config.schema import Settings, describe, describe_default, nested
 from algorithms.config.sections import COMMON, BenchmarksSettings, RunSettings
-from algorithms.config.sft import SFTSettings
+from algorithms.finetuning.config import SFTSettings
 from algorithms.grpo.registry import all_sections
 from r3env.streams import guard_streams
 

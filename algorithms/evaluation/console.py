@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -25,8 +26,6 @@ from r3env.printable import printable
 
 def print_scores(scores: Mapping[str, Any], folder: Path, notes: Sequence[str] = ()) -> None:
     """Print the tables, notes on them, and the paths of the files."""
-    from rich.console import Console
-
     console = Console(soft_wrap=True)
     console.print(score_table(scores))
     for benchmark, one in scores.items():
@@ -56,8 +55,6 @@ def print_comparison(first: Path, second: Path) -> None:
         ConfigError: a folder holds no finished evaluation, the two have too few problems in common, or the answers
             of one have chosen the problems of the other.
     """
-    from rich.console import Console
-
     one, other = _scores(first), _scores(second)
     settings = bearing_on_answers(read_settings(first), read_settings(second))
     _refuse_selected(first, second)

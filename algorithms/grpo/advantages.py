@@ -44,8 +44,7 @@ def group_advantages(
     denominator = std_scale * max(float(rewards.std()), std_floor) + eps
     if np.any(denominator == 0.0):
         raise ValueError("the denominator is 0: give std_scale or eps a positive value")
-    advantages: np.ndarray = distances / denominator
-    return advantages
+    return distances / denominator
 
 
 def mean_advantages(rewards: np.ndarray) -> np.ndarray:
@@ -66,8 +65,7 @@ def mean_advantages(rewards: np.ndarray) -> np.ndarray:
     # The mean of n equal floats can be off by an ulp, which a small denominator would turn into an advantage.
     if (rewards == rewards[0]).all():
         return np.zeros_like(rewards)
-    advantages: np.ndarray = rewards - rewards.mean()
-    return advantages
+    return rewards - rewards.mean()
 
 
 def leave_one_out_advantages(rewards: np.ndarray) -> np.ndarray:
@@ -86,8 +84,7 @@ def leave_one_out_advantages(rewards: np.ndarray) -> np.ndarray:
     """
     distances = mean_advantages(rewards)
     # R_i minus the others' mean is G / (G - 1) times R_i minus the mean of all.
-    advantages: np.ndarray = distances * (len(distances) / max(1, len(distances) - 1))
-    return advantages
+    return distances * (len(distances) / max(1, len(distances) - 1))
 
 
 class AdvantageEstimator(Plugin):

@@ -10,7 +10,7 @@ import numpy as np
 from ray.rllib.algorithms.registry import ALGORITHMS
 
 from algorithms.grpo.advantages import AdvantageEstimator
-from algorithms.grpo.base import StagedAlgorithm
+from algorithms.grpo.base import BaseAlgorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.learning_rate import learning_rate
 from algorithms.grpo.mechanism import Mechanism
@@ -29,7 +29,7 @@ from algorithms.utils.rng import RngStream, rng_for
 _logger = logging.getLogger(__name__)
 
 
-class GRPO(StagedAlgorithm):
+class GRPO(BaseAlgorithm):
     """Group relative policy optimization (arXiv 2402.03300) over verifiable environments."""
 
     config: GRPOConfig

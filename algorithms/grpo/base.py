@@ -73,7 +73,7 @@ TRAINING_LOOP = "training_loop"
 _logger = logging.getLogger(__name__)
 
 
-class StagedAlgorithm(Algorithm):
+class BaseAlgorithm(Algorithm):
     """An RLlib algorithm whose training step runs stages, one after another, through `run_stage`.
 
     After each `train()`, `batch` holds the step's groups and metrics, and `evaluation` the last evaluation.

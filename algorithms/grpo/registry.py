@@ -9,10 +9,9 @@ from algorithms.config.plugins import P, Plugin, find_plugins, hooks, load_plugi
 from algorithms.config.schema import Settings
 from algorithms.config.sections import SECTIONS, TrainingSettings
 from algorithms.grpo.advantages import PLAIN, AdvantageEstimator
-from algorithms.grpo.kl_reward import KLReward
+from algorithms.grpo.built_in import KLReward, TruncationMask
 from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.query_sampler import EpochSampler, QuerySampler
-from algorithms.grpo.truncation_mask import TruncationMask
 from algorithms.losses.base import PACKAGE, Objective, load_objective
 
 # What a setting of section `training` switches on; they come before all others.

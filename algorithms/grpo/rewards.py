@@ -71,5 +71,4 @@ def rank_rewards(ranks: np.ndarray, max_reward: float = 1.0) -> np.ndarray:
     Source: SERR, arXiv 2601.19620; ArenaRL, arXiv 2601.06487.
     """
     count = len(ranks)
-    rewards: np.ndarray = max_reward * (1.0 - np.asarray(ranks) / (count - 1)) if count > 1 else np.zeros(count)
-    return rewards
+    return max_reward * (1.0 - np.asarray(ranks) / (count - 1)) if count > 1 else np.zeros(count)

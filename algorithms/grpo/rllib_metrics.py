@@ -85,8 +85,7 @@ def rllib_evaluation(rollouts: Sequence[Rollout], logged: Sequence[dict[str, Any
     metrics.log_value((names.ENV_RUNNER_RESULTS, names.NUM_EPISODES), len(rollouts), reduce="sum")
     if logged:
         metrics.aggregate(list(logged), key=names.ENV_RUNNER_RESULTS)
-    found: dict[str, Any] = metrics.reduce(compile=True)
-    return found
+    return metrics.reduce(compile=True)
 
 
 def _log_episodes(metrics: MetricsLogger, rollouts: Sequence[Rollout], window: int) -> None:

@@ -88,5 +88,4 @@ def inject_grad(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gradients: GradientSum
 ) -> torch.Tensor:
     """Return the scalar 0, float32, whose `backward()` gives `gradients` to the three inputs."""
-    scalar: torch.Tensor = InjectGrad.apply(hidden, weight, bias, gradients.hidden, gradients.weight, gradients.bias)
-    return scalar
+    return InjectGrad.apply(hidden, weight, bias, gradients.hidden, gradients.weight, gradients.bias)

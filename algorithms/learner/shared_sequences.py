@@ -74,8 +74,7 @@ class Copies:
 
     def copy(self, values: torch.Tensor) -> torch.Tensor:
         """Return [S, …] from [T, …]. Backward sums the copies of a token in float32, in the same order each time."""
-        copied: torch.Tensor = _Copy.apply(values, self)
-        return copied
+        return _Copy.apply(values, self)
 
     @cached_property
     def index(self) -> torch.Tensor:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from algorithms.grpo.mechanism import Group, Mechanism, Services, Settings, StepBatch, setting
-from algorithms.methods.views import bounded, per_token
+from algorithms.methods.logprob_gaps import bounded, per_token
 
 
 class ACESettings(Settings):

@@ -11,8 +11,8 @@ import numpy as np
 from algorithms.config.sections import Text
 from algorithms.grpo.mechanism import Group, Mechanism, Sample, Services, Settings, StepBatch, setting
 from algorithms.methods.functions import load_named
+from algorithms.methods.logprob_gaps import per_token
 from algorithms.methods.prefixes import decode
-from algorithms.methods.views import per_token
 from r3env.core import Query
 
 if TYPE_CHECKING:  # loads Ray, and slow to import

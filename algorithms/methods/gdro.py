@@ -71,8 +71,7 @@ class Gdro(Mechanism):
         """Return ω of the queries' bins, float [n]; of one that was never sampled, the mean over all bins."""
         bins = self.bins[[self.rates.index[uid] for uid in uids]]
         omega = np.exp(ETA * self.scores)
-        factors: np.ndarray = np.where(bins < 0, omega.mean(), omega[bins])
-        return factors
+        return np.where(bins < 0, omega.mean(), omega[bins])
 
     def sizes(self, factors: np.ndarray) -> list[int]:
         """Distribute the step's responses in proportion, within the bounds; the rest goes to the largest remainders."""

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from algorithms.grpo.mechanism import Group, Mechanism, Services, Settings, StepBatch, setting
-from algorithms.methods.views import bounded, gap_metrics, per_token
+from algorithms.methods.logprob_gaps import bounded, gap_metrics, per_token
 
 
 class OPDSettings(Settings):

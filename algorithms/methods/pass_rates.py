@@ -58,8 +58,7 @@ class PassRates:
 
     def of(self, uids: Sequence[str]) -> np.ndarray:
         """Return the rates of some queries, float [n]."""
-        values: np.ndarray = self.values[[self.index[uid] for uid in uids]]
-        return values
+        return self.values[[self.index[uid] for uid in uids]]
 
     def observe(self, outcomes: Mapping[str, np.ndarray]) -> None:
         """Update the rates with responses, bool [n] of each query."""

@@ -74,8 +74,7 @@ def sparse_projection(dimensions: int, wanted: int, rng: np.random.Generator) ->
     """
     density = 1.0 / np.sqrt(dimensions)
     signs = rng.choice([-1.0, 0.0, 1.0], (dimensions, wanted), p=[density / 2, 1.0 - density, density / 2])
-    projection: np.ndarray = signs / np.sqrt(density * wanted)
-    return projection
+    return signs / np.sqrt(density * wanted)
 
 
 def elliptic_bonuses(states: np.ndarray, regularization: float) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Sample, Services, Settings, StepBatch, setting
-from algorithms.methods.views import bounded, gap_metrics, per_token
+from algorithms.methods.logprob_gaps import bounded, gap_metrics, per_token
 from algorithms.rollout.conversation import last_written
 from algorithms.rollout.types import NEW_CONTEXT
 

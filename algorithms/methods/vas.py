@@ -48,8 +48,7 @@ class VasSampler(QuerySampler):
     def scores(self) -> np.ndarray:
         """Return the variance promotion score of each query as it is known now, float [N]."""
         p = np.nan_to_num(self.rates.values, nan=0.5)
-        scores: np.ndarray = OUTCOME * p * (1 - p) + DIVERSITY * self.varied
-        return scores
+        return OUTCOME * p * (1 - p) + DIVERSITY * self.varied
 
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
         """Draw a share by weight and the rest uniformly, none twice in a step if there are enough."""

@@ -38,8 +38,7 @@ def linear(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     if values.dtype != torch.float32 or not values.numel() or not uses_onednn(weight):
         return functional.linear(values, weight, bias)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (values, weight, bias)):
-        product: torch.Tensor = _Linear.apply(values, weight, bias)
-        return product
+        return _Linear.apply(values, weight, bias)
     return _product(values, weight, bias)
 
 
@@ -59,8 +58,7 @@ def use_onednn(lm: torch.nn.Module) -> None:
 
 
 def _product(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")
-    return product
+    return torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")
 
 
 class _Linear(torch.autograd.Function):

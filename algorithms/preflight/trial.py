@@ -3,18 +3,15 @@
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.rollout.failures import describe_error, one_line
 from r3env.agents.types import Policy
-from r3env.core import UNTRUSTED, Reason
+from r3env.core import UNTRUSTED, Query, Reason, VerifiableEnv
 from r3env.envs.agent import AgentEnv
 from r3env.envs.function import FunctionEnv
 from r3env.opening import finite_reward
-
-if TYPE_CHECKING:
-    from r3env.core import Query, VerifiableEnv
 
 PROBLEMS = 2
 LIMIT_S = 60.0
@@ -38,7 +35,7 @@ class _Outcome:
 
 
 def try_out(
-    environment: "VerifiableEnv",
+    environment: VerifiableEnv,
     uids: Sequence[str],
     limit_s: float = LIMIT_S,
     policy: Policy | None = None,
@@ -65,27 +62,10 @@ def try_out(
     """
     if not uids:
         return ""
-    outcomes: list[_Outcome] = []
-    no_second: list[str] = []
     chosen = uids[:1] if environment.takes_completions else uids[:: -(-len(uids) // PROBLEMS)]
-
-    given_up = threading.Event()
-
-    def work() -> None:
-        for uid in chosen if judges else ():
-            for outcome in _answered(environment, uid, policy or Policy()):
-                outcomes.append(outcome)
-                if given_up.is_set():
-                    return
-        if reflects and not environment.takes_completions:
-            no_second.extend(_second_attempt_fails(environment, chosen[0]))
-
-    thread = threading.Thread(target=work, name="trial", daemon=True)  # which may never return
-    thread.start()
-    thread.join(limit_s)
-    done = list(outcomes)
-    if thread.is_alive():
-        given_up.set()
+    reflected = chosen[:1] if reflects and not environment.takes_completions else ()
+    done, no_second, finished = _within(limit_s, environment, chosen if judges else (), policy or Policy(), reflected)
+    if not finished:
         planned = 1 if environment.takes_completions else 2 * len(chosen)
         return f"{len(done)} of {planned} answers judged within {limit_s:g} s"
     failed = [one for one in done if one.error]
@@ -99,7 +79,36 @@ def try_out(
     return _line(done, failed) + _not_found(environment, done[::2]) + _doubts(environment, done)
 
 
-def sum_decides(environment: "VerifiableEnv", uids: Sequence[str]) -> str:
+def _within(
+    limit_s: float, environment: VerifiableEnv, judged: Sequence[str], policy: Policy, reflected: Sequence[str]
+) -> tuple[list[_Outcome], list[str], bool]:
+    """Answer the problems of `judged`, and begin a second attempt at those of `reflected`, within a time limit.
+
+    Returns:
+        The outcomes, the errors of second attempts, and whether all was done in time.
+    """
+    outcomes: list[_Outcome] = []
+    errors: list[str] = []
+    given_up = threading.Event()
+
+    def work() -> None:
+        for uid in judged:
+            for outcome in _answered(environment, uid, policy):
+                outcomes.append(outcome)
+                if given_up.is_set():
+                    return
+        for uid in reflected:
+            errors.extend(_second_attempt_fails(environment, uid))
+
+    thread = threading.Thread(target=work, name="trial", daemon=True)  # which may never return
+    thread.start()
+    thread.join(limit_s)
+    finished = not thread.is_alive()
+    given_up.set()
+    return list(outcomes), errors, finished
+
+
+def sum_decides(environment: VerifiableEnv, uids: Sequence[str]) -> str:
     """Return a warning where several reward functions return numbers and nothing says which sum is correct.
 
     Args:
@@ -119,7 +128,7 @@ def sum_decides(environment: "VerifiableEnv", uids: Sequence[str]) -> str:
     )
 
 
-def _answered(environment: "VerifiableEnv", uid: str, policy: Policy) -> Iterator[_Outcome]:
+def _answered(environment: VerifiableEnv, uid: str, policy: Policy) -> Iterator[_Outcome]:
     options = {"uid": uid, **({"policy": policy} if environment.takes_completions else {})}
     for answer in (None, OTHER_ANSWER):
         text, where = answer or "", "reference_response"
@@ -138,13 +147,13 @@ def _answered(environment: "VerifiableEnv", uid: str, policy: Policy) -> Iterato
             yield _Outcome(uid, text, error=describe_error(where, error))
 
 
-def _continues(environment: "VerifiableEnv", results: Sequence[tuple[Any, ...]]) -> bool:
+def _continues(environment: VerifiableEnv, results: Sequence[tuple[Any, ...]]) -> bool:
     """Return whether another turn follows: an agent's next request, or another try."""
     _, _, terminated, truncated, info = results[-1]
     return "next_turn" in info or not (terminated or truncated or len(results) >= environment.max_turns)
 
 
-def _second_attempt_fails(environment: "VerifiableEnv", uid: str) -> Iterator[str]:
+def _second_attempt_fails(environment: VerifiableEnv, uid: str) -> Iterator[str]:
     """Return the error of an episode that begins behind a failed attempt, as in reflection; nothing: it begins."""
     try:
         options = {"uid": uid, "failed_attempt": OTHER_ANSWER, "attempt_feedback": "No answer."}
@@ -178,7 +187,7 @@ def _line(done: Sequence[_Outcome], failed: Sequence[_Outcome]) -> str:
     return "; ".join(parts)
 
 
-def _not_found(environment: "VerifiableEnv", references: Sequence[_Outcome]) -> str:
+def _not_found(environment: VerifiableEnv, references: Sequence[_Outcome]) -> str:
     """Say in how many reference answers no answer was found: no response could be correct."""
     without = [one for one in references if not one.found]
     if not without:
@@ -187,7 +196,7 @@ def _not_found(environment: "VerifiableEnv", references: Sequence[_Outcome]) -> 
     return f"; NO ANSWER FOUND in {len(without)} of the reference answers, looked for {form}"
 
 
-def _doubts(environment: "VerifiableEnv", done: Sequence[_Outcome]) -> str:
+def _doubts(environment: VerifiableEnv, done: Sequence[_Outcome]) -> str:
     """Say which judgments can hardly be meant; an environment without reference answers has none to go wrong."""
     wrong = [one for one in done[::2] if not (one.error or one.correct) and one.found]
     wrong = [one for one in wrong if environment.query(one.uid).answer]
@@ -201,7 +210,7 @@ def _doubts(environment: "VerifiableEnv", done: Sequence[_Outcome]) -> str:
     return f"; {DOUBTFUL}{', and '.join(doubts)}" if doubts else ""
 
 
-def _all_failed(environment: "VerifiableEnv", first: _Outcome) -> str:
+def _all_failed(environment: VerifiableEnv, first: _Outcome) -> str:
     fix = "`python -m r3env.inspect --gold`, with the same --env, --data and --option, shows it by itself"
     return (
         f"{_setting(environment, first.uid)}: every answer that was tried failed: {one_line(first.error)} "
@@ -209,7 +218,7 @@ def _all_failed(environment: "VerifiableEnv", first: _Outcome) -> str:
     )
 
 
-def _setting(environment: "VerifiableEnv", uid: str) -> str:
+def _setting(environment: VerifiableEnv, uid: str) -> str:
     """Return the setting whose code judges a query."""
     judging, place, _ = _part(environment, uid)
     if isinstance(judging, FunctionEnv):
@@ -217,19 +226,19 @@ def _setting(environment: "VerifiableEnv", uid: str) -> str:
     return f"{place}.agent" if isinstance(judging, AgentEnv) and judging.agent is not None else "environment.id"
 
 
-def _functions(environment: "VerifiableEnv", uid: str) -> "tuple[FunctionEnv, str, Query] | None":
+def _functions(environment: VerifiableEnv, uid: str) -> tuple[FunctionEnv, str, Query] | None:
     """Return the environment of reward functions that judges a query, where its settings are, and the query."""
     judging, place, query = _part(environment, uid)
     return (judging, place, query) if isinstance(judging, FunctionEnv) else None
 
 
-def has_functions(environment: "VerifiableEnv") -> bool:
+def has_functions(environment: VerifiableEnv) -> bool:
     """Return whether reward functions judge an environment, or a part of it."""
     parts = [environment, *getattr(environment, "parts", {}).values()]
     return any(isinstance(getattr(part, "task", part), FunctionEnv) for part in parts)
 
 
-def _part(environment: "VerifiableEnv", uid: str) -> "tuple[VerifiableEnv, str, Query]":
+def _part(environment: VerifiableEnv, uid: str) -> tuple[VerifiableEnv, str, Query]:
     """Return the environment that judges a query, be it a part of a mixture, where its settings are, and the query."""
     query, place = environment.query(uid), "environment.options"
     parts: Mapping[str, VerifiableEnv] = getattr(environment, "parts", {})

@@ -306,7 +306,4 @@ def _with_the_gpu(config: BaseConfig) -> BaseConfig:
     runners = config.env_runners_settings
     if runners.num_env_runners or runners.num_gpus_per_env_runner or not torch.cuda.is_available():
         return config
-    changed: BaseConfig = config.copy().apply(
-        {"env_runners": {"num_gpus_per_env_runner": runners.tensor_parallel_size}}
-    )
-    return changed
+    return config.copy().apply({"env_runners": {"num_gpus_per_env_runner": runners.tensor_parallel_size}})

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.grpo.base import StagedAlgorithm
+from algorithms.grpo.base import BaseAlgorithm
 from algorithms.learner.group import LearnerDied, each_learner, put_tensors, set_version, tensor_buckets
 from algorithms.learner.weights import Kind
 from algorithms.models.names import resolve_model
@@ -38,7 +38,7 @@ from algorithms.utils.files import sync
 FORMAT = 4
 
 
-def save_checkpoint(algo: StagedAlgorithm, folder: Path, metrics: Mapping[str, float] = MappingProxyType({})) -> Path:
+def save_checkpoint(algo: BaseAlgorithm, folder: Path, metrics: Mapping[str, float] = MappingProxyType({})) -> Path:
     """Write `folder/step_NNNNNN`, complete or not at all; returns its path.
 
     Raises:
@@ -73,7 +73,7 @@ def complete_checkpoint(folder: Path, step: int) -> Iterator[Path]:
     sync(folder)
 
 
-def _write(algo: StagedAlgorithm, partial: Path, metrics: Mapping[str, float]) -> None:
+def _write(algo: BaseAlgorithm, partial: Path, metrics: Mapping[str, float]) -> None:
     (partial / "model").mkdir(parents=True)
     _save_model(algo, partial / "model")
     if algo.config.rl_module_settings.lora_rank:
@@ -100,7 +100,7 @@ def read_state(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, state
 
 
-def load_checkpoint(algo: StagedAlgorithm, path: Path) -> None:
+def load_checkpoint(algo: BaseAlgorithm, path: Path) -> None:
     """Restore a checkpoint into a built algorithm.
 
     Raises:
@@ -123,7 +123,7 @@ def load_checkpoint(algo: StagedAlgorithm, path: Path) -> None:
         raise CheckpointError(f"{path}: {error}") from error
 
 
-def restore_tensors(algo: StagedAlgorithm, folder: Path, stem: str, kind: Kind) -> None:
+def restore_tensors(algo: BaseAlgorithm, folder: Path, stem: str, kind: Kind) -> None:
     """Load the files into the learners; all of the weights, or of the adapter, must be there.
 
     Raises:
@@ -150,13 +150,13 @@ def _reading(path: Path) -> Iterator[None]:
         raise CheckpointError(f"{path}: the checkpoint cannot be read ({error})") from error
 
 
-def _save_model(algo: StagedAlgorithm, folder: Path) -> None:
+def _save_model(algo: BaseAlgorithm, folder: Path) -> None:
     write_tensors(folder, "model", tensor_buckets(algo.learner_group, "weights"))
     algo.model_configs.save(folder)
     algo.tokenizer.save_pretrained(folder)
 
 
-def _save_adapter(algo: StagedAlgorithm, folder: Path) -> None:
+def _save_adapter(algo: BaseAlgorithm, folder: Path) -> None:
     from algorithms.learner.model import save_adapter_config
 
     folder.mkdir()
@@ -187,7 +187,7 @@ class Checkpoints:
     def __init__(self, folder: Path, *, keep: int = 0, best_by: str | None = None) -> None:
         self.folder, self.keep, self.best_by = folder, keep, best_by
 
-    def save(self, algo: StagedAlgorithm, metrics: dict[str, float]) -> Path:
+    def save(self, algo: BaseAlgorithm, metrics: dict[str, float]) -> Path:
         """Write a checkpoint, completely or not at all, then delete those that need not be kept; return its path.
 
         One of this step that is there already stays as it is.

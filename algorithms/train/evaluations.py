@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from algorithms.evaluation.sampling import Evaluation, held_out_sample
-from algorithms.grpo.base import StagedAlgorithm
+from algorithms.grpo.base import BaseAlgorithm
 from algorithms.learner.group import LearnerDied
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.types import Split
@@ -18,7 +18,7 @@ from algorithms.utils.progress import Counter
 EXAMPLES = 10
 
 
-def measure(algo: StagedAlgorithm, when: str, problems: str) -> Evaluation:
+def measure(algo: BaseAlgorithm, when: str, problems: str) -> Evaluation:
     """Evaluate the policy, and show how far that is.
 
     Args:
@@ -36,7 +36,7 @@ def measure(algo: StagedAlgorithm, when: str, problems: str) -> Evaluation:
     return algo.evaluation
 
 
-def to_stored(algo: StagedAlgorithm, evaluation: Evaluation) -> dict[str, Any]:
+def to_stored(algo: BaseAlgorithm, evaluation: Evaluation) -> dict[str, Any]:
     """Return what evaluation.json keeps of an evaluation."""
     return {
         "step": algo.steps_done,
@@ -66,13 +66,13 @@ def was_missed(rows: Sequence[Mapping[str, Any]], step: int, config_yaml: str) -
     return not any(tag.startswith("eval/") for tag in rows[-1])
 
 
-def _levels(algo: StagedAlgorithm, uids: Sequence[str]) -> dict[str, str]:
+def _levels(algo: BaseAlgorithm, uids: Sequence[str]) -> dict[str, str]:
     """Map uids of held-out problems to their level, where it is known."""
     queries = algo.environments[Split.EVALUATION].unwrapped.queries
     return {uid: level for uid in uids if (level := queries[uid].level)}
 
 
-def _examples(algo: StagedAlgorithm, evaluation: Evaluation) -> list[dict[str, Any]]:
+def _examples(algo: BaseAlgorithm, evaluation: Evaluation) -> list[dict[str, Any]]:
     """Return the first answers to a few problems: `problem`, `response` (of several turns the last) and `correct`."""
     queries = algo.environments[Split.EVALUATION].unwrapped.queries
     firsts = {uid: answers[0].first for uid, answers in zip(evaluation.uids, evaluation.answers, strict=True)}

@@ -16,7 +16,7 @@ from ray.rllib.utils.metrics import EVALUATION_RESULTS
 from algorithms.config.files import to_yaml
 from algorithms.config.placement import WAYS
 from algorithms.config.sections import RunSettings
-from algorithms.grpo.base import StagedAlgorithm
+from algorithms.grpo.base import BaseAlgorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.group import LearnerDied
 from algorithms.preflight.check import warn_of_cluster
@@ -72,7 +72,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = T
         with session.recorded():
             session.record_settings()
             start_from(session.algo, run, directory)
-            session.evaluate_before()
+            session.evaluate("before")
             session.copies.take()
             session.run_steps()
             session.close()
@@ -141,7 +141,7 @@ class _Session:
         report_to_supervisor(DIRECTORY, str(self.directory.path))
         print(f"resumed {self.directory.path} after step {self.algo.steps_done}", file=sys.stderr)
         if "before" not in self.evaluations and not self.algo.steps_done:
-            self.evaluate_before()
+            self.evaluate("before")
         self._repeat_missed_evaluation(before)
 
     @functools.cached_property
@@ -175,10 +175,6 @@ class _Session:
 
     def _settings(self) -> dict[str, Any]:
         return dict(yaml.safe_load(self.directory.config_file.read_text(encoding="utf-8")))
-
-    def evaluate_before(self) -> None:
-        """Measure the held-out accuracy of the untrained model."""
-        self._evaluate("before")
 
     def run_steps(self) -> None:
         """Train up to `run.steps`, `run.max_generated_tokens` or a condition of `run.stop`, whichever is first.
@@ -214,7 +210,7 @@ class _Session:
         """Evaluate, write summary and curves, and print the closing table."""
         self.algo.abandon_rollouts()
         with naming_the_evaluation("after training", self._how_to_resume()):
-            self._evaluate("after")
+            self.evaluate("after")
         sides = {side: self.evaluations.get(side, {}) for side in SIDES}
         summary = {
             "algorithm": type(self.algo).__name__,
@@ -291,7 +287,8 @@ class _Session:
     def _how_to_resume(self) -> str:
         return f"resume with --resume {self.directory.path}"
 
-    def _evaluate(self, side: str) -> None:
+    def evaluate(self, side: str) -> None:
+        """Measure the held-out accuracy before or after training, and keep it."""
         is_in_row = self.algo.evaluated_at == self.algo.steps_done  # the interval has done it
         evaluation = self.algo.evaluation if is_in_row else measure(self.algo, f"{side} training", self.problems)
         assert evaluation is not None
@@ -354,9 +351,9 @@ def _start_ray(config: GRPOConfig) -> None:
         warn_of_cluster(config)
 
 
-def _build(config: GRPOConfig, seed: int) -> StagedAlgorithm:
+def _build(config: GRPOConfig, seed: int) -> BaseAlgorithm:
     _start_ray(config)
     with native_stderr_held_back() as seen, ShownStart(stream=seen):
-        algo = cast(StagedAlgorithm, config.debugging(seed=seed).build_checked())
+        algo = cast(BaseAlgorithm, config.debugging(seed=seed).build_checked())
     interrupt_on_sigterm()
     return algo

@@ -9,7 +9,7 @@ from typing import Any, Self
 from algorithms.config.schema import Sections
 from algorithms.config.secrets import without_secrets
 from algorithms.config.sections import RunSettings
-from algorithms.grpo.base import StagedAlgorithm
+from algorithms.grpo.base import BaseAlgorithm
 from algorithms.rollout.types import Prompt, Rollout, Split
 from algorithms.train import metrics_file
 from algorithms.train.evaluations import to_tags
@@ -226,7 +226,7 @@ def gauge_name(tag: str) -> str:
     return "r3_grpo_" + re.sub(r"\W", "_", tag.replace("@", "_at_"))
 
 
-def step_row(algo: StagedAlgorithm, evaluation: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
+def step_row(algo: BaseAlgorithm, evaluation: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
     """Return the row of the step that has ended: flat tag → number or text.
 
     Args:
@@ -239,7 +239,7 @@ def step_row(algo: StagedAlgorithm, evaluation: Mapping[str, Any], wall_s: float
 
 
 def record_step(
-    algo: StagedAlgorithm,
+    algo: BaseAlgorithm,
     row: Mapping[str, Any],
     run: RunSettings,
     recorder: Recorder,
@@ -255,7 +255,7 @@ def record_step(
     recorder.record_conversations(step, sample_conversations(groups, run.log_conversations, algo.tokenizer))
 
 
-def reference_answer(algo: StagedAlgorithm, prompt: Prompt) -> str:
+def reference_answer(algo: BaseAlgorithm, prompt: Prompt) -> str:
     """Return the reference answer to a prompt of training, in the form of the query that was posed."""
     environment = algo.environments[Split.TRAIN].unwrapped
     query = environment.query(prompt.uid)

@@ -7,7 +7,7 @@ from pathlib import Path
 from algorithms.config.errors import ConfigError
 from algorithms.config.machine import RLModuleSettings
 from algorithms.config.sections import RunSettings
-from algorithms.grpo.base import StagedAlgorithm
+from algorithms.grpo.base import BaseAlgorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.state import HISTORY, restore_states
 from algorithms.history.database import copy_database
@@ -88,7 +88,7 @@ def _check_parts(checkpoint: Path, run: RunSettings, module: RLModuleSettings) -
             raise ConfigError(f"{_WITH}: {checkpoint} has no {part} for these weights; fix: leave {part} out")
 
 
-def start_from(algo: StagedAlgorithm, run: RunSettings, directory: RunDirectory) -> None:
+def start_from(algo: BaseAlgorithm, run: RunSettings, directory: RunDirectory) -> None:
     """Load what a new run starts from, if `run.start_from` names it; steps and tokens count from 0.
 
     Args:

@@ -154,8 +154,7 @@ def _text(error: Exception) -> str:
 @functools.cache
 def _attribute(name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
-    return function
+    return getattr(importlib.import_module(module), attribute)
 
 
 if __name__ == "__main__":

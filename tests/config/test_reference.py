@@ -5,7 +5,7 @@ from pathlib import Path
 
 from algorithms.config.schema import Settings, nested
 from algorithms.config.sections import COMMON, BenchmarksSettings, RunSettings
-from algorithms.config.sft import SFTSettings
+from algorithms.finetuning.config import SFTSettings
 from algorithms.grpo.registry import all_sections
 from algorithms.train.evaluated_run import EvaluateConfig
 from website.settings import reference

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from algorithms.config.schema import Settings
 from algorithms.config.sections import SECTIONS, BenchmarksSettings, RunSettings
-from algorithms.config.sft import SFTSettings
+from algorithms.finetuning.config import SFTSettings
 from algorithms.grpo.registry import all_plugins
 from website import command_line, texts
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from algorithms.grpo.built_in import TruncationMask
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.grpo.samples import training_rows
-from algorithms.grpo.truncation_mask import TruncationMask
 from algorithms.grpo.types import StepBatch
 from algorithms.learner.forward import ForwardSettings
 from algorithms.learner.update import accumulate_gradients

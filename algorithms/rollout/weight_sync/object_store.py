@@ -102,8 +102,7 @@ def store_weights(learner_group: LearnerGroup, serialization: Serialization) -> 
 
 
 def _set_state(runner: Any, state: dict[str, Any]) -> int:
-    version: int = runner.set_state(state)
-    return version
+    return runner.set_state(state)
 
 
 @torch.no_grad()

@@ -104,8 +104,7 @@ class TensorSpec:
     @property
     def torch_dtype(self) -> torch.dtype:
         """The type in transit."""
-        dtype: torch.dtype = getattr(torch, self.dtype)
-        return dtype
+        return getattr(torch, self.dtype)
 
 
 @dataclass(frozen=True)

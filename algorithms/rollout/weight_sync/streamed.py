@@ -180,8 +180,7 @@ def _end_transfer(runner: Any, version: int) -> None:
 
 def _finish(runner: Any, version: int) -> int:
     runner.engine.finish_weights(version)
-    held: int = runner.engine.weights_version
-    return held
+    return runner.engine.weights_version
 
 
 @dataclass
@@ -214,8 +213,7 @@ def sender_of(learner: GRPOLearner) -> Sender:
     """Return the learner's sender; the first call makes it."""
     if learner.weight_sender is None:
         learner.weight_sender = Sender()
-    sender: Sender = learner.weight_sender
-    return sender
+    return learner.weight_sender
 
 
 def open_stream(learner: GRPOLearner, *, serialization: Serialization, channel: Channel) -> Opened:

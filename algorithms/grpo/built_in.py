@@ -1,4 +1,4 @@
-"""`training.kl_in: reward`: subtract the KL from the initial model from rewards before advantages are computed."""
+"""Mechanisms that a setting of section `training` switches on: KL in the reward, and a mask of truncated responses."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -35,3 +35,28 @@ class KLReward(Mechanism):
             own, first = (torch.from_numpy(np.asarray(each, np.float64)) for each in (sample.old_logprobs, reference))
             sample.kl = float(kl_estimates(own, first, training.kl_estimator).sum())
             sample.kl_cost = training.beta * sample.kl
+
+
+class TruncationMask(Mechanism):
+    """Masks the truncated responses of all groups, replayed ones too, after advantages were computed from all rewards.
+
+    Policy gradient, KL penalty and entropy bonus of a masked response are 0. Its tokens are not among those that
+    `training.loss_aggregation: token` divides by; `response` and `constant` still count it as one of the responses.
+
+    Source: overlong filtering, DAPO, arXiv 2503.14476, section 3.4; what divides the loss is as in TRL's
+    `mask_truncated_completions`.
+    """
+
+    tags = {"response/masked": 0.0}
+
+    @classmethod
+    def is_enabled(cls, settings: Any, config: "BaseConfig") -> bool:
+        """Return whether the setting is on."""
+        return config.training_settings.mask_truncated
+
+    def before_update(self, batch: StepBatch) -> None:
+        """Mask them, and report their share of the responses to train on."""
+        samples = [sample for group in batch.groups for sample in group.samples]
+        for sample in samples:
+            sample.masked = sample.rollout.truncated
+        self.metrics["response/masked"] = sum(sample.masked for sample in samples) / max(1, len(samples))
