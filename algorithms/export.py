@@ -62,7 +62,7 @@ def _published(arguments: argparse.Namespace, checkpoint: Path) -> str:
 
 
 def _left_out(out: Path) -> str:
-    """What a user may miss: the other parts of a composite model, which no checkpoint has."""
+    """Return what a user may miss: the other parts of a composite model, which no checkpoint has."""
     from algorithms.models.composite import TEXT_OF
 
     whole = json.loads((out / "config.json").read_text(encoding="utf-8")).get(TEXT_OF)

@@ -170,7 +170,7 @@ def end_of_turn(tokenizer: Any, chat_format: ChatFormat = DEFAULT_FORMAT) -> int
 
 
 def _closing_tokens(tokenizer: Any, tokens: Sequence[int], last: int, chat_format: ChatFormat) -> int:
-    """How many leading `tokens` say again what `last`, the response's end, has said: that the turn is over."""
+    """Return how many leading `tokens` say again what `last`, the response's end, has said: that the turn is over."""
     # An ordinary last token, such as a line break, is content and may well be followed by another one.
     if last not in _control_tokens(tokenizer):
         return 0

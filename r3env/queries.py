@@ -84,11 +84,11 @@ class Queries(Mapping[str, Query], abc.ABC):
 
     @abc.abstractmethod
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
 
     @abc.abstractmethod
     def __getitem__(self, uid: str) -> Query:
-        """The query of this uid; KeyError if there is none."""
+        """Return the query of this uid; KeyError if there is none."""
 
     def __iter__(self) -> Iterator[str]:
         return (self.uid_at(index) for index in range(len(self)))

@@ -56,7 +56,7 @@ class UnicodeText(Text):
         return False
 
     def __repr__(self) -> str:
-        """The constructor call of this space."""
+        """Return the constructor call of this space."""
         return f"UnicodeText(sample_length={self.sample_length})"
 
     def __eq__(self, other: Any) -> bool:

@@ -91,7 +91,7 @@ _NOTHING = object()
 
 
 def _escaped(value: Any, known: References, path: tuple[str, ...] = ()) -> Any:
-    """The same data with `${`, which would be an interpolation, escaped, but for references that are known."""
+    """Return the same data with `${`, which would be an interpolation, escaped, but for references that are known."""
     resolved, reference = known.get(path, (_NOTHING, ""))
     if resolved == (list(value) if isinstance(value, tuple) else value):
         return reference
@@ -188,7 +188,7 @@ def _read(file: Path) -> tuple[dict[str, Any], References]:
 
 
 def _place(error: Exception) -> str:
-    """The first line of a parser's message, with the line and column where it has them."""
+    """Return the first line of a parser's message, with the line and column where it has them."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem

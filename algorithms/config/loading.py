@@ -231,7 +231,7 @@ def _refuse_other_sections(sections: Mapping[str, Any], known: Mapping[str, type
 
 
 def _overridden(sections: Mapping[str, Any], override: Override) -> Any:
-    """The value of the overridden setting; an override of one entry of a mapping keeps the others."""
+    """Return the value of the overridden setting; an override of one entry of a mapping keeps the others."""
     if not override.entry:
         return override.value
     whole = OmegaConf.create(sections[override.section][override.key])
@@ -291,7 +291,7 @@ def as_override(name: str, value: object) -> str:
 
 
 def _text(name: str, raw: str) -> str | None:
-    """Text as it stands; null or nothing for none; quotes around all of it for text that looks like null."""
+    """Return text as it stands; null or nothing for none; quotes around all of it for text that looks like null."""
     if raw in _NULL:
         return None
     if len(raw) > 1 and raw[0] == raw[-1] and raw[0] in "\"'":

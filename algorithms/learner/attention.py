@@ -197,7 +197,7 @@ def _switch(lm: Any, name: str, rows: list[TrainingSample], what: str) -> str:
 
 @torch.no_grad()
 def _alone(lm: Any, row: TrainingSample) -> torch.Tensor:
-    """The states that predict a row's own tokens."""
+    """Return the states that predict a row's own tokens."""
     tokens = torch.from_numpy(row.tokens.astype(np.int64))[None].to(compute_device(lm))
     predicting = torch.from_numpy(np.flatnonzero(row.loss_mask) - 1).to(tokens.device)
     return _states(lm, tokens, {}).index_select(0, predicting)
@@ -205,7 +205,7 @@ def _alone(lm: Any, row: TrainingSample) -> torch.Tensor:
 
 @torch.no_grad()
 def _together(lm: Any, rows: list[TrainingSample]) -> torch.Tensor:
-    """The states that predict the rows' own tokens, from the batch that the model now takes."""
+    """Return the states that predict the rows' own tokens, from the batch that the model now takes."""
     batch = (shared_batch if shares_prompts(lm) else packed_batch)(rows, compute_device(lm))
     return _states(lm, batch.tokens, batch.inputs).index_select(0, batch.predicting)
 

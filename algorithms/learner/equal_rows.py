@@ -36,7 +36,7 @@ def merge_equal_rows(rows: Sequence[TrainingSample]) -> tuple[list[TrainingSampl
 
 
 def _identity(row: TrainingSample) -> object:
-    """What rows must share."""
+    """Return what rows must share."""
     sampled, carried = row.sampling_logprobs, (row.terms, row.inputs)
     return (
         row.tokens.tobytes(),

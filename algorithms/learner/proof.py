@@ -110,7 +110,7 @@ def _cause(
 
 
 def _head_logits(lm: Any, row: TrainingSample, settings: ForwardSettings) -> torch.Tensor:
-    """The same logits, of the row alone, as the learner's head computes them from the hidden states."""
+    """Return the same logits, of the row alone, as the learner's head computes them from the hidden states."""
     batch = (packed_batch if is_packed(lm) else padded_batch)([row], compute_device(lm))
     with settings.autocast(batch.tokens.device):
         hidden = response_states(lm, batch)
@@ -137,7 +137,7 @@ def _difference(found: torch.Tensor, own: torch.Tensor, explained: float) -> str
 
 
 def _is_monotone(found: torch.Tensor, own: torch.Tensor, explained: float) -> bool:
-    """Whether `own` is an increasing function of `found`, number by number."""
+    """Return whether `own` is an increasing function of `found`, number by number."""
     ordered = own.flatten()[found.flatten().argsort()]
     falls = ordered.cummax(0).values - ordered
     return float(falls.mean()) <= explained * float(own.std())

@@ -15,7 +15,7 @@ LARGE = 2**16
 
 
 def uses_onednn(weight: torch.Tensor) -> bool:
-    """Whether `linear` computes with this weight by oneDNN: float32 on a CPU with AVX-512, outside autocast."""
+    """Return whether `linear` computes with this weight by oneDNN: float32 on a CPU with AVX-512, outside autocast."""
     return bool(
         weight.dtype == torch.float32
         and weight.device.type == "cpu"

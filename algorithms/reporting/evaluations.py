@@ -212,7 +212,7 @@ def _level_table(title: str, head: Sequence[str], found: Iterable[tuple[Sequence
 
 
 def _examples(run: RunData) -> Table:
-    """The same problems' answers before and after training."""
+    """Return the same problems' answers before and after training."""
     found = {side: one["examples"] for side, one in _sides(run).items() if one.get("examples")}
     problems = [one["problem"] for one in next(iter(found.values()), [])]
     answers = [
@@ -254,7 +254,7 @@ def _size(one: FoundEvaluation, benchmark: str) -> str:
 
 
 def _failed(one: FoundEvaluation, benchmark: str) -> str:
-    """The share of answers that nothing is known of."""
+    """Return the share of answers that nothing is known of."""
     found = one.scores[benchmark]
     return _number(found.get("ungraded", 0) / max(1, found["problems"] * found["samples"]), "failed_share")
 

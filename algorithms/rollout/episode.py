@@ -300,7 +300,7 @@ def _left(episode: Episode) -> int:
 
 
 def _goes_on(episode: Episode, completion: Completion) -> bool:
-    """Whether a completion is a full chunk, with more of the response to come."""
+    """Return whether a completion is a full chunk, with more of the response to come."""
     limit, length = episode.chunks.limit(episode.request.sampling), len(completion.tokens)
     full = completion.finish_reason is FinishReason.LENGTH and length == limit
     return episode.agent_request is None and full and length < _left(episode)

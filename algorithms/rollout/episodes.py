@@ -312,5 +312,5 @@ class EpisodeRunner:
             self._idle[episode.request.split].append(episode.environment)
 
     def _is_running(self, episode: Episode) -> bool:
-        """Whether it has not been withdrawn."""
+        """Return whether it has not been withdrawn."""
         return self._running.get(episode.request.id) is episode

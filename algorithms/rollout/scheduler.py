@@ -244,7 +244,7 @@ class Dispatch:
             runner.stale_in_a_row = 0
 
     def _is_stale(self, rollout: Rollout) -> bool:
-        """Whether weights have sampled it that the runner should not have had."""
+        """Return whether weights have sampled it that the runner should not have had."""
         first, found = self.missing.get(rollout.request_id), rollout.weights_version
         # Of one that has ended elsewhere nothing is known: older weights may have begun it.
         return found > self.supervisor.version or (first is not None and found < first)

@@ -121,7 +121,7 @@ class RolloutWorkers:
         return requests if self.local else self.lengths.longest_first(requests)
 
     def _plan(self, *, in_parts: bool = True) -> DispatchPlan:
-        """How to cut work for the engines; `in_parts` lets a batch engine in this process report progress."""
+        """Return how to cut work for the engines; `in_parts` lets a batch engine in this process report progress."""
         # A batch of the embedded engine cannot be added to while it decodes.
         most, continuous_batching = self.settings.max_num_seqs, self.settings.engine != "transformers"
         if not self.local or (self.training and in_parts and not continuous_batching):
@@ -243,11 +243,11 @@ class RolloutWorkers:
         )
 
     def _weights_at_hand(self) -> Weights | None:
-        """The weights of the last push, unless the learners would have to be asked for them at work."""
+        """Return the weights of the last push, unless the learners would have to be asked for them at work."""
         return self._current_weights() if self._learners_wait else self._sent
 
     def _current_weights(self) -> Weights:
-        """The weights of the last push, through Ray's object store, for a runner that comes back."""
+        """Return the weights of the last push, through Ray's object store, for a runner that comes back."""
         if self._sent is None:
             self._sent = self.transfer.message(self.learner_group)
         return self._sent

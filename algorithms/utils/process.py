@@ -90,7 +90,7 @@ def native_stderr_held_back() -> Iterator[TextIO]:
 
 
 def _writes_to(stream: Any, descriptor: int) -> bool:
-    """Whether a text stream ends in this descriptor; a test's substitute for standard error does not."""
+    """Return whether a text stream ends in this descriptor; a test's substitute for standard error does not."""
     try:
         return bool(stream.fileno() == descriptor)
     except (AttributeError, OSError, ValueError):

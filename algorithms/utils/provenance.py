@@ -32,7 +32,7 @@ def code_commit() -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git prints; None if it fails, or is not there."""
+    """Return what git prints; None if it fails, or is not there."""
     command = ["git", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=True)

@@ -129,7 +129,7 @@ def _turn(number: int, turn: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _joined(number: int, parts: Sequence[Any]) -> str:
-    """The text of a content of several parts."""
+    """Return the text of a content of several parts."""
     texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
     if not all(isinstance(text, str) for text in texts):
         raise CellError(f"has parts other than text in turn {number}", "leave out rows with pictures")

@@ -75,7 +75,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_to_members)
 
 
 def _rejection(source: str, error: ValueError | RecursionError, *, row: int) -> DataError:
-    """The error for JSON that is not torn, but cannot be taken."""
+    """Return the error for JSON that is not torn, but cannot be taken."""
     if isinstance(error, DataError):
         return error
     if isinstance(error, _RepeatedError):

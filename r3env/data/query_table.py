@@ -92,7 +92,7 @@ class QueryTable(Queries):
         return type(self).from_queries, (list(self.values()),)
 
     def _find(self, uid: str, hashed: int) -> tuple[int, Query | None]:
-        """The slot where a uid is or belongs, and its query if there is one."""
+        """Return the slot where a uid is or belongs, and its query if there is one."""
         slots, hashes = self._slots, self._hashes
         last = len(slots) - 1
         slot = hashed & last

@@ -159,13 +159,13 @@ def _of_preset(row: Row, preset: Preset) -> dict[str, str]:
 
 
 def _problems(row: Row) -> Sequence[str]:
-    """The candidates; a conversation is what its trainer would send, and goes before a bare question."""
+    """Return the candidates; a conversation is what its trainer would send, and goes before a bare question."""
     conversations = [name for name in _CONVERSATIONS if is_conversation(row.get(name))]
     return ("problem", *conversations[:1], *PROBLEM) if "messages" not in conversations[:1] else PROBLEM
 
 
 def _spelled(row: Row, candidate: str) -> str | None:
-    """The candidate as this row spells it, if it has it; a flattened row has the dots in its names."""
+    """Return the candidate as this row spells it, if it has it; a flattened row has the dots in its names."""
     if candidate in row:
         return candidate
     head, dot, rest = candidate.partition(".")

@@ -93,7 +93,7 @@ class RowReader:
         return turns, self._encodable(number, column, problem)
 
     def _answer(self, number: int, row: Row) -> str:
-        """The reference answer; "" where a row may lack it, which keeps what it has as it is.
+        """Return the reference answer; "" where a row may lack it, which keeps what it has as it is.
 
         Where the reward is a function's, what it is given is the cell: lists and objects as JSON text.
         """
@@ -140,7 +140,7 @@ class RowReader:
         return text
 
     def _is_missing(self, row: Row, column: str) -> bool:
-        """Whether a row that may lack an answer does: the column has to be there only if the user named it."""
+        """Return whether a row that may lack an answer does: the column has to be there only if the user named it."""
         try:
             return find_cell(row, column) in (None, "")
         except KeyError:
@@ -163,7 +163,7 @@ class RowReader:
         return text
 
     def _optional_cell(self, number: int, row: Row, field: str) -> str:
-        """The cell, or "" if it holds nothing; only a column that the user named has to be there."""
+        """Return the cell, or "" if it holds nothing; only a column that the user named has to be there."""
         preset, column = self.format.preset, self.format.columns.get(field, field)
         asked_for = field in self.format.columns and not (preset and preset.columns.get(field) == column)
         try:
@@ -179,7 +179,7 @@ class RowReader:
         return self._cell(number, row, column, field)
 
     def _info_cell(self, number: int, row: Row, column: str, field: str) -> Any:
-        """The cell as it is, if it is data that JSON has too."""
+        """Return the cell as it is, if it is data that JSON has too."""
         value = self._value(number, row, column, field)
         try:
             self._encodable(number, column, json.dumps(value, ensure_ascii=False))

@@ -193,7 +193,7 @@ def _judge_of_path(path: tuple[str, ...]) -> SubprocessScorer:
 
 @functools.lru_cache
 def _describe(names: tuple[str, ...], path: tuple[str, ...]) -> tuple[Parameters, ...]:
-    """What each function takes.
+    """Return what each function takes.
 
     Args:
         names: Of the functions.

@@ -203,7 +203,7 @@ def read(value: Any) -> Opinion | None:
 
 
 def _trl_arguments(responses: Sequence[Response], messages: bool) -> dict[str, Any]:
-    """What TRL would give for a batch."""
+    """Return what TRL would give for a batch."""
     names = dict.fromkeys(name for each in responses for name in each.row if name != "response")
     given: dict[str, Any] = {name: [each.row.get(name) for each in responses] for name in names}
     if messages:

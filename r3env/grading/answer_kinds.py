@@ -103,7 +103,7 @@ def _kind(text: str) -> str | None:
 
 
 def _one_pair(text: str) -> bool:
-    """Whether the first bracket is closed by the last character; `[0,1)` is a pair too."""
+    """Return whether the first bracket is closed by the last character; `[0,1)` is a pair too."""
     depth = 0
     for bracket in re.finditer(r"[()\[\]{}]", text):
         depth += 1 if bracket.group() in "([{" else -1

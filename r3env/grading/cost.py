@@ -141,7 +141,7 @@ class _Estimate:
         return 0.5 if kind == "symbol" else 0.0
 
     def _bounds(self) -> float:
-        """The bounds of a sum or product, whose terms follow like any factor."""
+        """Return the bounds of a sum or product, whose terms follow like any factor."""
         bound = 0.0
         while self._peek()[1] in ("_", "^"):
             self._at += 1

@@ -178,7 +178,7 @@ def _joined(text: str, places: list[tuple[int, int, int]], last: str) -> FinalBo
 
 
 def _joint(gap: str) -> tuple[str, bool] | None:
-    """The name before the later box and whether the two surely belong together; None if they surely do not."""
+    """Return the name before the later box and whether the two surely belong together; None if they surely do not."""
     plain = _plain(gap).strip()
     joint = _JOINT.fullmatch(plain)
     if joint:
@@ -200,5 +200,5 @@ def _only_describe(between: str, most: int) -> bool:
 
 
 def _plain(text: str) -> str:
-    """What stands between boxes without the delimiters of formulas and other decoration."""
+    """Return what stands between boxes without the delimiters of formulas and other decoration."""
     return _DECORATION.sub(" ", _TEXT_COMMAND.sub(r" \1 ", text))

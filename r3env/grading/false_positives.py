@@ -38,7 +38,7 @@ def is_false_positive(gold: Any, answer: Any) -> bool:
 
 
 def _false(answer: Any) -> bool:
-    """Whether an equation, or one of a chain of them, says that two different numbers are equal."""
+    """Return whether an equation, or one of a chain of them, says that two different numbers are equal."""
     equations = answer.args if isinstance(answer, And) else [answer]
     return any(isinstance(one, Eq) and _sides_apart(one.lhs, one.rhs) for one in equations)
 
@@ -82,7 +82,7 @@ def _numbers_apart(gold: Any, answer: Any) -> bool:
 
 
 def _exactly(number: Any) -> Fraction | None:
-    """The value as a fraction, or None if it is irrational."""
+    """Return the value as a fraction, or None if it is irrational."""
     value = _without_floats(number).doit()
     if not isinstance(value, Rational):
         value = simplify(value)

@@ -101,7 +101,7 @@ def _flat(text: str) -> str:
 
 
 def _same_time(gold: re.Match[str], answer: re.Match[str]) -> bool:
-    """Whether two times of day agree; half of a day that only one of them names is no difference."""
+    """Return whether two times of day agree; half of a day that only one of them names is no difference."""
     halves = {half.lower() for half in (gold[2], answer[2]) if half}
     return gold[1].lstrip("0") == answer[1].lstrip("0") and len(halves) < 2
 

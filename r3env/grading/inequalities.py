@@ -32,7 +32,7 @@ def as_set(text: str) -> str:
 
 
 def _interval(part: str) -> tuple[str, str] | None:
-    """The name and the interval of one inequality, None if it is none."""
+    """Return the name and the interval of one inequality, None if it is none."""
     if (found := _TWO_SIDED.fullmatch(part)) and _rises(found[2]) == _rises(found[4]):
         ends = (found[1], found[2], found[4], found[5])
         low, first, second, high = ends if _rises(found[2]) else ends[::-1]

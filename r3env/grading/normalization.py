@@ -186,7 +186,7 @@ def _binomial(above: str, below: str) -> str:
 
 
 def _rows(cases: re.Match[str]) -> str:
-    """The rows of a system as a list, if each gives a name its value."""
+    """Return the rows of a system as a list, if each gives a name its value."""
     rows = [row.strip(" ,") for row in cases[1].split("\\\\") if row.strip(" ,")]
     return ", ".join(rows) if all(_NAME.match(row) and "," not in row for row in rows) else cases[0]
 

@@ -150,7 +150,7 @@ def equal_when_rounded(gold: Fraction, answer: Fraction) -> bool:
 
 
 def _decimal_places(value: Fraction | None) -> int | None:
-    """The decimals that it takes to write a number, None if there is no end to them."""
+    """Return the decimals that it takes to write a number, None if there is no end to them."""
     if value is None:
         return None
     below, counts = value.denominator, []

@@ -68,7 +68,7 @@ def same_elements(answer: FinalBoxes, gold: str) -> bool:
 
 
 def _is_number(gold: str) -> bool:
-    """Whether a reference is a single number, as 1,234 is: no list of two boxes equals it."""
+    """Return whether a reference is a single number, as 1,234 is: no list of two boxes equals it."""
     return plain_numbers.read(clean(gold)) is not None
 
 

@@ -190,7 +190,7 @@ def _noun(text: str) -> tuple[str, str] | None:
 
 
 def _names_things(words: str) -> bool:
-    """Whether words may name what is counted, and are no number, operation or condition."""
+    """Return whether words may name what is counted, and are no number, operation or condition."""
     if not re.fullmatch(rf"{_LETTERS}(?:[ '\u2019/-]+{_LETTERS})*\.?", words):
         return False
     named = not words.isascii() or any(len(word) >= 3 for word in words.split())
@@ -198,7 +198,7 @@ def _names_things(words: str) -> bool:
 
 
 def _scale(unit: str) -> str | None:
-    """The letter of a scale of temperature, None for another unit."""
+    """Return the letter of a scale of temperature, None for another unit."""
     found = _TEMPERATURE.search(unit)
     return (found[1] or found[2]).upper() if found else None
 
@@ -208,7 +208,7 @@ def _is_letter(unit: str) -> bool:
 
 
 def _canonical(unit: str) -> str | None:
-    """The unit's symbol and power, or None if it is not in the table."""
+    """Return the unit's symbol and power, or None if it is not in the table."""
     bare = re.sub(rf"{_COMMAND}|\\[,;: !]|[~{{}}().$]|\\circ", lambda m: "deg" if m[0] == "\\circ" else " ", unit)
     bare = re.sub(r"\^\s*(?=deg)", "", bare).lower().strip()
     if unit.endswith("$"):

@@ -91,7 +91,7 @@ def _answer(requests: Connection, replies: Connection, fork: _Fork) -> None:
 
 
 def _outcome(worker: Worker, arguments: bytes, due: float, parent: Connection) -> Message:
-    """What a call in the worker comes to: `score`, `plain`, `raised`, `timeout`, `died` or `tampered`."""
+    """Return what a call in the worker comes to: `score`, `plain`, `raised`, `timeout`, `died` or `tampered`."""
     nonce = secrets.token_hex(16)
     call = {"nonce": nonce, "arguments": base64.b64encode(arguments).decode()}
     limit_s = due - time.monotonic()
@@ -107,7 +107,7 @@ def _outcome(worker: Worker, arguments: bytes, due: float, parent: Connection) -
 
 
 def _has_threads() -> bool:
-    """Whether an import has started threads, which forks do not have; False where the system does not say."""
+    """Return whether an import has started threads, which forks do not have; False where the system does not say."""
     with contextlib.suppress(OSError):
         return len(os.listdir("/proc/self/task")) > 1
     return False
@@ -141,7 +141,7 @@ def _checked(reply: Message, nonce: str) -> Message:
 
 
 def _address_space_bytes() -> int:
-    """What this process takes up; 0 where the system does not say."""
+    """Return what this process takes up; 0 where the system does not say."""
     with contextlib.suppress(OSError), open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
     return 0

@@ -82,7 +82,7 @@ def argument_problem(parameters: Schema, arguments: Mapping[str, Any]) -> str:
 
 
 def _with_null(schema: Any) -> Any:
-    """The schema with `nullable`, which transformers writes, in the words of JSON Schema."""
+    """Return the schema with `nullable`, which transformers writes, in the words of JSON Schema."""
     if isinstance(schema, list):
         return [_with_null(one) for one in schema]
     if not isinstance(schema, dict):
@@ -93,7 +93,7 @@ def _with_null(schema: Any) -> Any:
 
 @functools.lru_cache(maxsize=2)
 def _shared_caller(path: tuple[str, ...]) -> SubprocessScorer:
-    """The processes of this one that call tools, as many as it may have graders (R3ENV_GRADERS).
+    """Return the processes of this one that call tools, as many as it may have graders (R3ENV_GRADERS).
 
     Children learn when they start where modules are.
     """
@@ -102,7 +102,7 @@ def _shared_caller(path: tuple[str, ...]) -> SubprocessScorer:
 
 @functools.lru_cache
 def _describe(names: tuple[str, ...], path: tuple[str, ...]) -> list[Schema]:
-    """What each function is called, does and takes; raises OptionError if one cannot be used."""
+    """Return what each function is called, does and takes; raises OptionError if one cannot be used."""
     try:
         said = _shared_caller(path).ask(f"{_CHILD}:make_description", (names,), timeout_s=_DESCRIPTION_LIMIT_S)
     except ProcessTimeoutError:

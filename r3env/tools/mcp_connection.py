@@ -129,7 +129,7 @@ class Server:
                 ready.set_exception(ServerStartError(f"{self.address} could not be {failed}: {_why(error, log)}"))
 
     def _answers(self, client: Any, timeout_s: float) -> bool:
-        """Whether the server answers a ping, be it that it knows none."""
+        """Return whether the server answers a ping, be it that it knows none."""
         from mcp import MCPError
 
         try:
@@ -173,7 +173,7 @@ async def _list_tools(client: Any) -> list[Schema]:
 
 
 def _result(answered: Any) -> ToolResult:
-    """What a server answered as text: its text blocks, and of others what they are."""
+    """Return what a server answered as text: its text blocks, and of others what they are."""
     blocks = [block.text if block.type == "text" else f"[{block.type}]" for block in answered.content]
     text = "\n".join(blocks)
     if not blocks and answered.structured_content is not None:
@@ -208,7 +208,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 @functools.lru_cache(maxsize=1)
 def _loop_of(process: int) -> asyncio.AbstractEventLoop:
-    """The event loop of the thread that talks to all servers of a process."""
+    """Return the event loop of the thread that talks to all servers of a process."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="mcp", daemon=True).start()
     return loop

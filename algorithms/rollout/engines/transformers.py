@@ -211,7 +211,7 @@ class _DecodingBatch:
         return token
 
     def _stops(self, token: torch.Tensor, active: torch.Tensor) -> torch.Tensor:
-        """Whether the rows' tokens, int64 [B], end their responses, bool [B]."""
+        """Return whether the rows' tokens, int64 [B], end their responses, bool [B]."""
         stops = (token[:, None] == self.ends[self.rows]).any(-1)
         if self.texts is not None:
             rows, alive = self.rows.tolist(), active.tolist()

@@ -106,7 +106,7 @@ def gpu_id(device: torch.device) -> str:
 
 
 def _allocator_settings() -> str:
-    """The setting that most often stands in the way, where it is set."""
+    """Return the setting that most often stands in the way, where it is set."""
     found = [f"{name}={os.environ[name]}" for name in _ALLOCATOR if "expandable_segments" in os.environ.get(name, "")]
     return f" ({', '.join(found)})" if found else ""
 
