@@ -106,7 +106,7 @@ def scoring_row(sample: Sample) -> TrainingSample:
 def measuring_row(sample: Sample) -> TrainingSample:
     """Make the row of a sample that an update measures without training on it."""
     silent = np.zeros(sample.rollout.response_length, np.float32)
-    return replace(scoring_row(sample), sampling_logprobs=silent, copies=0)
+    return replace(scoring_row(sample), sampling_logprobs=silent, multiplicity=0)
 
 
 def masked_row(sample: Sample) -> TrainingSample:

@@ -41,7 +41,7 @@ class TrainingSample:
         old_logprobs: float32 [L], under the policy at the step's start; None: the current policy's (ratio exactly 1).
         sampling_logprobs: float32 [L] of an on-policy row, from the engine; None for a replayed one, which takes no
             importance weight.
-        copies: how many equal responses of the step the row stands for; 0: none, it is only to be scored.
+        multiplicity: how many equal responses of the step the row stands for; 0: none, it is only to be scored.
         terms: the row's weight in each term of the loss that it takes part in, a number or float32 [L].
         inputs: what terms read beside these, by name: a number or float32 [L].
     """
@@ -52,7 +52,7 @@ class TrainingSample:
     weight: float = 0.0
     old_logprobs: np.ndarray | None = None
     sampling_logprobs: np.ndarray | None = None
-    copies: int = 1
+    multiplicity: int = 1
     terms: Mapping[Term, np.ndarray | float] = field(default_factory=lambda: {POLICY: 1.0})
     inputs: Mapping[str, np.ndarray | float] = field(default_factory=dict)
 

@@ -53,4 +53,4 @@ def _identity(row: TrainingSample) -> object:
 def _join(rows: Sequence[TrainingSample]) -> TrainingSample:
     if len(rows) == 1:
         return rows[0]
-    return replace(rows[0], weight=sum(row.weight for row in rows), copies=sum(row.copies for row in rows))
+    return replace(rows[0], weight=sum(row.weight for row in rows), multiplicity=sum(row.multiplicity for row in rows))

@@ -27,7 +27,8 @@ class LossInputs:
 
     Args:
         columns: float32 [N] by name: `advantages`; `old_logprobs`, NaN for the policy's own; `sampling_logprobs`, NaN
-            for replayed rows; `copies`, how many tokens of the step each stands for; and what terms read beside them.
+            for replayed rows; `multiplicity`, how many tokens of the step each stands for; and what terms read beside
+            them.
         weights: float32 [N] of each term: what a token weighs in it.
         terms: the tensor code of each term, and the settings of the loss that are for it.
         lengths: response tokens of each row.
@@ -55,7 +56,7 @@ class LossInputs:
             "old_logprobs": flat([row.old_logprobs for row in rows], rows, device),
             "sampling_logprobs": flat([row.sampling_logprobs for row in rows], rows, device),
             "advantages": flat([row.advantages for row in rows], rows, device),
-            "copies": flat([float(row.copies) for row in rows], rows, device),
+            "multiplicity": flat([float(row.multiplicity) for row in rows], rows, device),
         }
         for name in sorted({name for row in rows for name in row.inputs}):
             columns[name] = flat([row.inputs.get(name, 0.0) for row in rows], rows, device)
@@ -66,7 +67,7 @@ class LossInputs:
             weights[each] = flat([row.weight * row.terms.get(each, 0.0) for row in rows], rows, device)
         terms = {each: build_term(each, settings) for each in weights}
         for name in {name for kind, _ in terms.values() for name in kind.reads()} - columns.keys() - OF_POLICY:
-            columns[name] = torch.zeros_like(columns["copies"])  # no row of this micro-batch carries it
+            columns[name] = torch.zeros_like(columns["multiplicity"])  # no row of this micro-batch carries it
         return cls(columns, weights, terms, tuple(row.response_length for row in rows))
 
     @property
@@ -96,7 +97,7 @@ class LossInputs:
         """Select tokens, for losses that treat each token by itself: row boundaries are lost."""
         columns = {name: values[tokens] for name, values in self.columns.items()}
         weights = {name: values[tokens] for name, values in self.weights.items()}
-        return LossInputs(columns, weights, self.terms, (len(columns["copies"]),))
+        return LossInputs(columns, weights, self.terms, (len(columns["multiplicity"]),))
 
 
 def flat(
@@ -136,7 +137,7 @@ def token_loss(
         `max_ratio_deviation` (of the ratio from 1).
     """
     own, columns = logprobs.detach(), dict(inputs.columns)
-    copies, advantages = columns["copies"], columns["advantages"]
+    multiplicity, advantages = columns["multiplicity"], columns["advantages"]
     unscored, on_policy = columns["old_logprobs"].isnan(), ~columns["sampling_logprobs"].isnan()
     replayed = ~unscored & ~on_policy
     old_logprobs = torch.where(unscored, own, columns["old_logprobs"])
@@ -165,12 +166,12 @@ def token_loss(
         if name.name == "kl":
             kl = kl + total.detach()
     value = sum(others, losses.sum())
-    mismatch = (own - sampling_logprobs).abs() * (unscored & on_policy & (copies > 0))
+    mismatch = (own - sampling_logprobs).abs() * (unscored & on_policy & (multiplicity > 0))
     return value, {
         "loss": value.detach(),
-        "clipped": (clipped * copies).sum(),
-        "replayed_tokens": (replayed * copies).sum(),
-        "replayed_clipped": (clipped * copies * replayed).sum(),
+        "clipped": (clipped * multiplicity).sum(),
+        "replayed_tokens": (replayed * multiplicity).sum(),
+        "replayed_clipped": (clipped * multiplicity * replayed).sum(),
         "max_replayed_ratio": ((own - old_logprobs).clamp(max=MAX_LOG_RATIO).exp() * replayed).max(),
         "kl": kl,
         "max_logp_mismatch": mismatch.max(),

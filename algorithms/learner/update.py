@@ -120,8 +120,8 @@ def accumulate_gradients(
     total.entropies = _by_row([(part.indices, part.entropies) for part in unscored], rows)
     total.passed_tokens = float(sum(microbatch.tokens for microbatch in results))
     total.slots = float(sum(microbatch.slots for microbatch in results))
-    total.tokens = float(sum(row.copies * row.response_length for row in rows))
-    total.trained_tokens = float(sum(rows[index].copies * rows[index].response_length for index in active))
+    total.tokens = float(sum(row.multiplicity * row.response_length for row in rows))
+    total.trained_tokens = float(sum(rows[index].multiplicity * rows[index].response_length for index in active))
     return total
 
 

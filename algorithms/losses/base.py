@@ -25,7 +25,7 @@ PACKAGE = "algorithms.losses"
 
 # What a term may read of the policy that is trained, and of every row; anything else is in rows' `inputs`.
 OF_POLICY = frozenset({"logprobs", "entropies", "next_vocabulary_logprobs"})
-OF_ROWS = frozenset({"old_logprobs", "sampling_logprobs", "reference_logprobs", "advantages", "copies"})
+OF_ROWS = frozenset({"old_logprobs", "sampling_logprobs", "reference_logprobs", "advantages", "multiplicity"})
 
 # Fields of `LossSettings` that a row may have of its own.
 OF_ROW = frozenset({"clip_low", "clip_high", "ratio_level", "dual_clip"})

@@ -188,7 +188,7 @@ def check_together(build, configured, updates, folder, names):
 
 def is_weighed(row):
     """Whether a row is one of a group: not only measured, and without an objective of its own."""
-    return row.copies > 0 and (row.on_policy or row.old_logprobs is not None)
+    return row.multiplicity > 0 and (row.on_policy or row.old_logprobs is not None)
 
 
 def check_rows(minibatches, some_masked=False):

@@ -72,7 +72,7 @@ def test_the_kl_penalty_leaves_them_out_as_well(lm, reference):
     groups = hand_made(lm, own=0.0, shared=0.0, fresh=True)
     config = preset("grpo", "training.beta=0.5")
     rows, _ = masked_rows(groups, config)
-    masked = [row for row in rows if row.copies == 0]
+    masked = [row for row in rows if row.multiplicity == 0]
     settings = LossSettings.of(config.training_settings)
     statistics = accumulate_gradients(lm, masked, ForwardSettings(token_budget=64), settings, reference)
     assert len(masked) == 1 and not gradients_of(lm) and statistics.loss == statistics.kl == 0

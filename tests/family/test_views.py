@@ -255,7 +255,7 @@ def test_sdpos_loss_is_a_mean_over_the_responses_that_were_shown_something(lm, a
     shown = [place for place, values in enumerate(advantages) if np.any(values)]
     assert shown == [7] and [row.weight > 0 for row in rows] == [place == 7 for place in range(8)]
     assert total(rows) == pytest.approx(1 if aggregation != "constant" else lengths[7] / RESPONSE_LIMIT)
-    assert rows[0].copies == 0 and rows[0].sampling_logprobs is not None, "it is measured all the same"
+    assert rows[0].multiplicity == 0 and rows[0].sampling_logprobs is not None, "it is measured all the same"
 
 
 @pytest.mark.parametrize(("reward", "of_all"), [(0.0, True), (0.5, False)])
