@@ -23,7 +23,7 @@ from algorithms.train.exit_codes import (
     is_supervised,
 )
 from algorithms.train.restarts import supervise
-from algorithms.train.run_directory import RunDirectory, run_of
+from algorithms.train.run_directory import RunDirectory, next_folder, run_of
 from algorithms.train.stopping import call_and_leave
 from algorithms.utils.errors import InputError
 from algorithms.utils.process import prepare
@@ -136,7 +136,8 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
             run = find_start(run, config)
             check_place(run.dir, run.name or algorithm)
             if run.copy_to is not None:
-                Place(run.copy_to, run.name or algorithm).standing()  # whether it can be read
+                folder = next_folder(run.dir, run.name or algorithm)
+                Place(run.copy_to, folder.name).check(folder)  # another run's copy is refused
         if arguments.check:
             report = check(config, run)
             print("\n".join(report.lines))

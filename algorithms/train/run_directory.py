@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +258,18 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(step for path in folder.glob("step_*") if (step := step_of(path)) is not None)
 
 
+def next_folder(parent: str | Path, name: str) -> Path:
+    """Return the folder that `RunDirectory.create` would make now."""
+    names = _names(Path(parent).expanduser() / name, numbered=True)
+    return next(path for path in names if not os.path.lexists(path))
+
+
+def _names(first: Path, numbered: bool) -> Iterator[Path]:
+    yield first
+    if numbered:
+        yield from (first.with_name(f"{first.name}-{number}") for number in count(2))
+
+
 def _new_folder(parent: Path, name: str, config_yaml: str, mode: int, numbered: bool) -> Path:
     """Make a run's folder under that name, or the first one with a number that is free: whole, and on the disk.
 
@@ -271,8 +283,7 @@ def _new_folder(parent: Path, name: str, config_yaml: str, mode: int, numbered: 
             folder.mkdir(0o700)
         temporary.path.chmod(mode)
         temporary.write_config(config_yaml)
-        others = (parent / f"{name}-{number}" for number in count(2)) if numbered else ()
-        path = _renamed(temporary.path, chain([parent / name], others))
+        path = _renamed(temporary.path, _names(parent / name, numbered))
     except BaseException:
         shutil.rmtree(temporary.path, ignore_errors=True)
         raise

@@ -97,8 +97,10 @@ def test_wherever_a_copy_ends_a_whole_one_stands(begin, server, tmp_path):
 def test_another_run_of_the_name_is_refused_and_leaves_nothing(begin, bucket, tmp_path):
     assert begin(bucket, "here", "run.steps=1")[0] == 0
     before = files(tmp_path / "bucket")
-    code, said = begin(f"{bucket}/", "there", "run.steps=3")
-    assert code == 2 and said.startswith("error: run.copy_to: ") and f"--resume {bucket}/run" in said
+    for checked in ("--check", "run.steps=3"):
+        code, said = begin(f"{bucket}/", "there", checked)
+        assert code == 2 and said.startswith("error: run.copy_to: ") and f"--resume {bucket}/run" in said
+    assert begin(bucket, "here", "--check")[0] == 0  # it would be run-2
     assert files(tmp_path / "bucket") == before and not (tmp_path / "there/run").exists()
 
 
