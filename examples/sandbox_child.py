@@ -37,8 +37,8 @@ def _fence(job: dict[str, int]) -> None:
     """Without a way back: the hard limits go down with the soft ones, and root, who could lift them, is given up."""
     if os.geteuid() == 0:
         os.setgroups([])
-        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+        os.setgid(_NOBODY)  # of root these set the saved id too
+        os.setuid(_NOBODY)
     for kind, amount in (
         (resource.RLIMIT_CPU, job["cpu_s"]),
         (resource.RLIMIT_AS, job["memory_bytes"]),

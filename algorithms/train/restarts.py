@@ -202,13 +202,20 @@ def _send(child: "subprocess.Popen[bytes]", number: int) -> None:
 def _wait(child: "subprocess.Popen[bytes]") -> int:
     """Wait for the run; kill what a dead one left in its process group, such as an engine that holds a GPU."""
     # waits: as long as the run takes; signals are passed on meanwhile
-    ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    if ended is None or ended.si_status != 0:
+    if _failed(child):
         # before it is reaped: until then nobody else has this number
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         _wait_for_group(child.pid)
     return child.wait()  # waits: it has ended
+
+
+def _failed(child: "subprocess.Popen[bytes]") -> bool:
+    """Wait for a process, which stays to be reaped; Python before 3.13 has no such call on macOS, and reaps it."""
+    if not hasattr(os, "waitid"):
+        return child.wait() != 0  # waits: as `_wait` says
+    ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # waits: as `_wait` says
+    return ended is None or ended.si_status != 0
 
 
 def _wait_for_group(group: int) -> None:

@@ -91,20 +91,23 @@ class Pulse:
 def _computes(node: str, pid: int, count: int) -> bool | None:
     """Ask a process's machine whether it computes: compiled code may hold Python's lock, and with it the thread.
 
-    None: it does not say, as a machine that is too busy to start a worker.
+    None: it does not say, as a machine that is too busy to start a worker, or another system than Linux.
     """
     there = NodeAffinitySchedulingStrategy(node, soft=False)
     asked = ray.remote(_cpu_share).options(num_cpus=0, scheduling_strategy=there)
     try:
-        return bool(ray.get(asked.remote(pid), timeout=ANSWER_S) > COMPUTES)
+        share = ray.get(asked.remote(pid), timeout=ANSWER_S)
+        return None if share is None else bool(share > COMPUTES)
     except FileNotFoundError:  # there is no such process; a task's error is also of its cause's type
         return False
     except RayError:
         return None
 
 
-def _cpu_share(pid: int) -> float:
-    """Return the share of a core that a process uses; needs Linux, as Ray's clusters do."""
+def _cpu_share(pid: int) -> float | None:
+    """Return the share of a core that a process uses; None where the system has no `/proc`, such as macOS."""
+    if not os.path.exists("/proc/self/stat"):
+        return None
     before = _cpu_s(pid)
     time.sleep(COMPUTING_S)
     return (_cpu_s(pid) - before) / COMPUTING_S

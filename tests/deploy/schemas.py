@@ -106,6 +106,7 @@ WORKFLOW_JOB = record(
         "runs-on": TEXT,
         "timeout-minutes": NUMBER,
         "if": TEXT,
+        "env": TEXTS,
         "strategy": record(("matrix",), matrix={"type": "object"}, **{"fail-fast": YES_NO}),
     },
 )

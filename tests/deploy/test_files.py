@@ -67,7 +67,7 @@ def test_the_ray_job_has_the_gpus_that_its_configuration_places():
 
 def test_the_ray_jobs_version_is_the_pinned_one():
     version = read("deploy/kuberay.yaml")["spec"]["rayClusterSpec"]["rayVersion"]
-    assert f"ray[rllib]=={version}" in PROJECT["dependencies"]
+    assert f"ray=={version}" in (ROOT / "constraints.txt").read_text().splitlines()
 
 
 def test_every_volume_of_a_pod_is_mounted_and_there():

