@@ -69,21 +69,26 @@ def load_function(name: str, *, classes: bool = False) -> Callable[..., Any]:
     Raises:
         FunctionLoadError: it cannot be imported, or is no function.
     """
-    place, _, attributes = name.rpartition(":")
-    module = _module(name, place)
-    try:
-        function = reduce(getattr, attributes.split("."), module)
-    except AttributeError:
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise FunctionLoadError(
-            f"{name}: {place} has no {attributes}; the nearest is {nearest(attributes, known)}"
-        ) from None
+    function = load_named(name)
     is_class = isinstance(function, type)
     if not callable(function) or (is_class and not (classes and "__call__" in dir(function))):
         kind = "a class" if is_class else f"a {type(function).__name__}"
         raise FunctionLoadError(f"{name}: is {kind}, not a function; fix: name a function, or a callable object")
     loaded: Callable[..., Any] = function
     return loaded
+
+
+def load_named(name: str) -> Any:
+    """Import whatever a name as `check_names` returns it stands for; raises FunctionLoadError if there is none."""
+    place, _, attributes = name.rpartition(":")
+    module = _module(name, place)
+    try:
+        return reduce(getattr, attributes.split("."), module)
+    except AttributeError:
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise FunctionLoadError(
+            f"{name}: {place} has no {attributes}; the nearest is {nearest(attributes, known)}"
+        ) from None
 
 
 def _module(name: str, place: str) -> ModuleType:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
+from r3env.env_files import is_path, load_env_class
 from r3env.named_functions import describe
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _GAMES = frozenset({"gymnasium", "shimmy", "ale_py"})
 
 
 class EnvIdError(ValueError):
-    """An id whose module cannot be imported; the message says why, without the id."""
+    """An id whose module or class cannot be imported; the message says why, without the id."""
 
 
 class NotRegisteredError(ValueError):
@@ -33,12 +34,18 @@ class NotRegisteredError(ValueError):
 
 
 def check_id(env_id: str) -> None:
-    """Check that an id names an environment; import its module where it is `module:Id-v0`.
+    """Check that an id names an environment; import its module where it is `module:Id-v0`, or its class's file.
 
     Raises:
-        EnvIdError: the module cannot be imported.
+        EnvIdError: the module or the class cannot be imported.
         NotRegisteredError: no environment has this id.
     """
+    if is_path(env_id):
+        try:
+            load_env_class(env_id)
+        except ValueError as error:
+            raise EnvIdError(str(error)) from error
+        return
     module, colon, _ = env_id.partition(":")
     if colon:
         try:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from r3env.core import VerifiableEnv
+from r3env.env_files import is_path, load_env_class
 from r3env.spelling import nearest
 
 MATH_ID = "r3env/Math-v0"
@@ -50,18 +51,31 @@ class UnreachableError(OptionError):
     """A server that an argument names does not answer: the argument is wrong, or the server is down for now."""
 
 
+def to_make(env_id: str) -> str | EnvSpec:
+    """Return what `gymnasium.make` takes: the id, or of `path:Class` the specification of the class.
+
+    Raises:
+        ValueError: There is no such class; one line without the id.
+    """
+    if not is_path(env_id):
+        return env_id
+    creator: Any = load_env_class(env_id)
+    return EnvSpec(env_id.rpartition(":")[2], entry_point=creator)
+
+
 def make_env(env_id: str, arguments: Mapping[str, Any]) -> VerifiableEnv:
     """Make the environment, without Gymnasium's wrappers.
 
     Args:
-        env_id: As Gymnasium registers it; `module:Id-v0` imports the module first.
+        env_id: As Gymnasium registers it; `module:Id-v0` imports the module first, `path:Class` names a class's file
+            or folder.
         arguments: Of the constructor.
 
     Raises:
         ValueError: There is no such environment, it is no `VerifiableEnv`, or it refuses its arguments.
     """
     try:
-        env = gymnasium.make(env_id, disable_env_checker=True, **arguments).unwrapped
+        env = gymnasium.make(to_make(env_id), disable_env_checker=True, **arguments).unwrapped
     except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
         text = str(error).partition(_WRAPPER)[0]
         unknown = re.search(r"unexpected keyword argument '(\w+)'", text)
@@ -76,7 +90,8 @@ def make_env(env_id: str, arguments: Mapping[str, Any]) -> VerifiableEnv:
 
 def constructor_parameters(env_id: str) -> list[str]:
     """List the constructors' arguments, base classes included: a subclass may pass on what it does not know."""
-    entry_point = gymnasium.spec(env_id.rpartition(":")[2]).entry_point
+    source = to_make(env_id)
+    entry_point = (source if isinstance(source, EnvSpec) else gymnasium.spec(env_id.rpartition(":")[2])).entry_point
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     constructors = [vars(base)["__init__"] for base in getattr(creator, "__mro__", ()) if "__init__" in vars(base)]
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -58,7 +58,7 @@ class RLModuleSettings(Settings):
 
 
 class RewardActorSettings(Settings):
-    """Actors in which the reward functions of r3env/Function-v0 stay loaded (docs/guides/reward-functions.md)."""
+    """Actors in which the reward functions of r3env/Function-v0 stay loaded, or that hold whole environments."""
 
     AFFECTS: ClassVar[Affects] = Affects.NOTHING
 
@@ -77,6 +77,12 @@ class RewardActorSettings(Settings):
         2, "How often a call that raised, or whose actor died, is repeated. One that took too long is not.", ge=0
     )
     rate: float | None = setting(None, "Calls per second of all actors together; null: no limit.", gt=0)
+    environments: bool = setting(
+        False,
+        "Whether the actors hold whole environments, `concurrency` calls at a time, in place of reward functions; "
+        "`retries` and `rate` have no effect then.",
+    )
+    resources: dict[str, float] = setting({}, "Further resources of Ray that each reserves: `{docker: 1}`.")
 
 
 class EnvRunnerSettings(Settings):
@@ -186,7 +192,7 @@ class EnvRunnerSettings(Settings):
         affects=Affects.NOTHING,
         gt=0,
     )
-    reward_actor: RewardActorSettings = setting(RewardActorSettings(), "Actors in which reward functions stay loaded.")
+    reward_actor: RewardActorSettings = setting(RewardActorSettings(), "Actors that hold reward functions.")
     max_failed_share: float = setting(
         0.5,
         "Share of a training step's episodes that may fail, that is, whose environment, agent or grading raises or "

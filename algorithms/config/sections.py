@@ -112,7 +112,8 @@ class EnvironmentSettings(Settings):
 
     id: Text = setting(
         "r3env/Math-v0",
-        "Gymnasium id. `module:Id-v0` imports the module first: name an environment of your own this way.",
+        "Gymnasium id. `module:Id-v0` imports the module first: name an environment of your own this way, or by its "
+        "class, `path/to/folder:Class` or `path/to/file.py:Class`.",
         hparam=True,
     )
     data: Text | None = setting(

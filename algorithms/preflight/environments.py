@@ -16,12 +16,12 @@ import r3env  # noqa: F401  registers its environments
 from algorithms.config.errors import ConfigError, ServiceError, close_match, did_you_mean, shown
 from algorithms.config.registered import find_registered
 from algorithms.config.sections import EnvironmentSettings
-from algorithms.preflight.trial import has_functions, sum_decides, try_out
+from algorithms.preflight.trial import may_have_functions, sum_decides, try_out
 from r3env.agents.types import Policy
 from r3env.data.sources import DataError, parse_source
 from r3env.data.templates import template
 from r3env.opening import EnvIdError, NotRegisteredError, check_id, first_turns
-from r3env.registry import OptionError, UnreachableError, constructor_parameters
+from r3env.registry import OptionError, UnreachableError, constructor_parameters, to_make
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -112,8 +112,18 @@ def _facts(config: "BaseConfig", fetch: bool, trial: bool, opened: contextlib.Ex
 
 
 def _check_reward_actors(config: "BaseConfig", environment: "VerifiableEnv") -> None:
-    ours = type(environment).__module__.partition(".")[0] == "r3env"  # another's may make one of ours within itself
-    if config.env_runners_settings.reward_actor.replicas and ours and not has_functions(environment):
+    actors = config.env_runners_settings.reward_actor
+    if actors.environments and not actors.replicas:
+        raise ConfigError(
+            "env_runners.reward_actor.environments: has no effect without actors; fix: "
+            "env_runners.reward_actor.replicas=1"
+        )
+    if actors.environments and getattr(environment, "takes_completions", False):
+        raise ConfigError(
+            f"env_runners.reward_actor.environments: {config.environment_settings.id} runs agents, which speak to "
+            "their env runner; fix: env_runners.reward_actor.environments=false"
+        )
+    if actors.replicas and not actors.environments and not may_have_functions(environment):
         raise ConfigError(
             f"env_runners.reward_actor.replicas: {config.environment_settings.id} has no reward functions that actors "
             "could hold; fix: env_runners.reward_actor.replicas=0, or environment.id=r3env/Function-v0"
@@ -191,7 +201,7 @@ def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv"
     from r3env.core import VerifiableEnv
 
     try:
-        environment = gymnasium.make(name, disable_env_checker=True, **arguments).unwrapped
+        environment = gymnasium.make(to_make(name), disable_env_checker=True, **arguments).unwrapped
     except TypeError as error:
         if unexpected := _UNEXPECTED.search(str(error)):
             argument = unexpected[1]

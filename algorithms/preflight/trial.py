@@ -232,10 +232,14 @@ def _functions(environment: VerifiableEnv, uid: str) -> tuple[FunctionEnv, str, 
     return (judging, place, query) if isinstance(judging, FunctionEnv) else None
 
 
-def has_functions(environment: VerifiableEnv) -> bool:
-    """Return whether reward functions judge an environment, or a part of it."""
-    parts = [environment, *getattr(environment, "parts", {}).values()]
-    return any(isinstance(getattr(part, "task", part), FunctionEnv) for part in parts)
+def may_have_functions(environment: VerifiableEnv) -> bool:
+    """Return whether reward functions may judge an environment, or a part: a user's may make one of ours within it."""
+    if type(environment).__module__.partition(".")[0] != "r3env":
+        return True
+    parts: Mapping[str, VerifiableEnv] = getattr(environment, "parts", {})
+    return isinstance(getattr(environment, "task", environment), FunctionEnv) or any(
+        map(may_have_functions, parts.values())
+    )
 
 
 def _part(environment: VerifiableEnv, uid: str) -> tuple[VerifiableEnv, str, Query]:

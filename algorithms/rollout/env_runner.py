@@ -26,6 +26,7 @@ from algorithms.rollout.agent_turns import episodes_at_once
 from algorithms.rollout.attempts import named_length
 from algorithms.rollout.engines.base import DROP_WEIGHTS
 from algorithms.rollout.engines.factory import make_engine
+from algorithms.rollout.environment_actors import environment_arguments, stand_ins
 from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.reward_actors import judge_of
 from algorithms.rollout.rllib_episodes import ObservedTurns, RunnerCallbacks
@@ -34,22 +35,19 @@ from algorithms.utils.rng import RngStream, rng_for
 from algorithms.utils.starting import READY, failure_reported, report_stage
 from r3env import grading
 from r3env.envs.function import judging_with
+from r3env.registry import to_make
 
 
 def environment_makers(config: BaseConfig) -> dict[Split, Callable[[], gymnasium.Env[str, str]]]:
     """Return how to make the training and the held-out environment of a configuration."""
-    judge = judge_of(config.reward_actors)
+    judge = judge_of(() if config.env_runners_settings.reward_actor.environments else config.reward_actors)
     find_registered(cast(str, config.env))
 
     def make(arguments: dict[str, Any]) -> gymnasium.Env[str, str]:
         with judging_with(judge):
-            return gymnasium.make(cast(str, config.env), disable_env_checker=True, **arguments)
+            return gymnasium.make(to_make(cast(str, config.env)), disable_env_checker=True, **arguments)
 
-    held_out = config.evaluation_settings.held_out(config.env_config)
-    return {
-        Split.TRAIN: functools.partial(make, dict(config.env_config)),
-        Split.EVALUATION: functools.partial(make, held_out),
-    }
+    return {split: functools.partial(make, arguments) for split, arguments in environment_arguments(config).items()}
 
 
 class Question(gymnasium.Env[str, str]):
@@ -116,7 +114,9 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         """Prepare the episode runner and one environment, which gives the spaces."""
         self.callbacks = RunnerCallbacks(self)
         makers: dict[Split, Callable[[], gymnasium.Env[str, str]]] = {Split.QUESTION: Question}
-        makers |= {split: self.callbacks.maker(split, make) for split, make in environment_makers(self.config).items()}
+        apart = self.config.env_runners_settings.reward_actor
+        making = stand_ins if apart.environments and apart.replicas else environment_makers
+        makers |= {split: self.callbacks.maker(split, make) for split, make in making(self.config).items()}
         self.env = makers[Split.TRAIN]()
         self._kept: list[Rollout] = []  # that have ended while `sample` ran
         self._sampled = 0

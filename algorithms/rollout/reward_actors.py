@@ -18,7 +18,9 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
 from algorithms.config.base import BaseConfig
+from algorithms.config.errors import ConfigError
 from algorithms.config.machine import RewardActorSettings
+from algorithms.rollout.environment_actors import EnvironmentActor
 from algorithms.utils.errors import RunError
 from r3env.envs.function import Judge, MadeFrom, judge_in_fork
 from r3env.envs.reward_service import RewardService
@@ -88,26 +90,34 @@ class RewardActors:
         settings, limit_s = config.env_runners_settings.reward_actor, config.env_runners_settings.timeout_s
         self._config = config
         names = tuple(f"reward-{secrets.token_hex(8)}" for _ in range(settings.replicas))
-        kind: Any = ray.remote(RewardActor)
-        self._actors: list[Any] = [
-            kind.options(
-                name=name,
-                num_cpus=settings.num_cpus,
-                num_gpus=settings.num_gpus,
-                max_restarts=-1,
-                max_task_retries=settings.retries,
-            ).remote(settings)
-            for name in names
-        ]
+        apart = settings.environments
+        kind: Any = ray.remote(EnvironmentActor if apart else RewardActor)
+        given = config if apart else settings
+        # A step cannot be repeated.
+        own = {"max_concurrency": settings.concurrency} if apart else {"max_task_retries": settings.retries}
+        options: Any = {
+            "num_cpus": settings.num_cpus,
+            "num_gpus": settings.num_gpus,
+            "resources": settings.resources or None,
+            "max_restarts": -1,
+            **own,
+        }
+        self._actors: list[Any] = []
         try:
+            self._actors += [kind.options(name=name, **options).remote(given) for name in names]
             if self._actors:  # else there may be no Ray, which `ray.get` would start
                 ray.get([actor.ready.remote() for actor in self._actors], timeout=limit_s)
+        except ValueError as error:
+            why = " ".join(str(error).split())
+            fix = "fix: whole numbers, or fractions below 1, of what nodes are started with"
+            raise ConfigError(f"env_runners.reward_actor.resources: {why}; {fix}") from error
         except (GetTimeoutError, RayActorError) as error:
             self.close()
+            further = "".join(f" and {amount:g} {name}" for name, amount in settings.resources.items())
             raise RewardActorsDidNotStart(
                 f"env_runners.reward_actor: {settings.replicas} actors with {settings.num_cpus:g} CPUs and "
-                f"{settings.num_gpus:g} GPUs each did not start within {limit_s:g} s (env_runners.timeout_s); fix: "
-                "fewer of them, or less for each"
+                f"{settings.num_gpus:g} GPUs{further} each did not start within {limit_s:g} s (env_runners.timeout_s); "
+                "fix: fewer of them, or less for each"
             ) from error
         config.named_reward_actors(names)
 

@@ -1,5 +1,6 @@
 """Answers that are judged before a run: what raises is named, and what counts as correct is said."""
 
+import contextlib
 import json
 import threading
 
@@ -195,6 +196,15 @@ def test_reward_actors_without_reward_functions_are_refused(configured):
     validate_environment(configured("said").env_runners(**actors))
     with pytest.raises(ConfigError, match=r"^env_runners.reward_actor.replicas: r3env/Math-v0 has no reward functions"):
         validate_environment(GRPOConfig().environment("r3env/Math-v0").env_runners(**actors))
+
+
+@pytest.mark.parametrize("part", ["r3env/Math-v0", f"{__file__}:Env"])
+def test_a_mixture_s_part_of_ones_own_may_have_reward_functions_within_it(part):
+    inner = {"id": "r3env/Mixture-v0", "options": {"environments": {"part": {"id": part}}}}
+    config = GRPOConfig().environment("r3env/Mixture-v0", env_config={"environments": {"inner": inner}})
+    config.env_runners(reward_actor={"replicas": 1})
+    with pytest.raises(ConfigError) if part == "r3env/Math-v0" else contextlib.nullcontext():
+        validate_environment(config)
 
 
 def test_all_turns_are_counted():

@@ -128,6 +128,7 @@ NESTED = {"options": {"environments": {"outer": {"id": "r3env/Mixture-v0", **PAR
         ({"id": FOREIGN}, "environment.id"),
         ({"env": FOREIGN}, "environment.id"),
         ({"id": f"r3env/{FOREIGN}"}, "environment.id"),
+        ({"id": f"r3env/{MODULE}.py:{FOREIGN}"}, "environment.id"),
         ({"id": "r3env/Mixture-v0", **PARTS}, "environment.options.environments.part.id"),
         (PARTS, "environment.options.environments.part.id"),
         (NESTED, "environment.options.environments.outer.options.environments.part.id"),
@@ -138,7 +139,7 @@ def test_a_module_that_the_run_names_is_not_imported(environment, setting, share
     assert not marker.exists()
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: ") and f"{setting}: " in last
-    assert re.search(rf"repeat {setting}=(r3env/)?{FOREIGN} on the command line$", last)
+    assert re.search(rf"repeat {setting}=(r3env/)?({MODULE}.py:)?{FOREIGN} on the command line$", last)
 
 
 REWARD = f"{MODULE}:reward"

@@ -190,7 +190,7 @@ def test_a_part_of_a_mixture_is_named_in_the_line(openenv_server):
 
 
 def test_a_field_that_is_not_there_is_named(url):
-    with pytest.raises(ValueError, match=r"has no field 'words'; it has text, turn"):
+    with pytest.raises(ValueError, match=r"has no field 'words'; it has (metadata, )?text, turn"):
         _ = OpenEnvEnv(url, size=1, observation="words").uids
 
 

@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.exceptions import RayActorError
 
+from algorithms.config.errors import ConfigError
 from algorithms.grpo.config import GRPOConfig
+from algorithms.preflight.environments import validate_environment
+from algorithms.rollout.environment_actors import stand_ins
 from algorithms.rollout.reward_actors import RewardActors, RewardActorsDidNotStart, judge_of
+from algorithms.rollout.types import Split
 from r3env.core import Reason, Verdict
 from r3env.envs.function import FunctionEnv, judging_with
 from tests.own_ray import own_ray
@@ -102,6 +107,61 @@ def test_actors_that_get_no_place_are_one_line() -> None:
     config = GRPOConfig().env_runners(reward_actor={"replicas": 1, "num_cpus": 64}, timeout_s=1.0)
     with pytest.raises(RewardActorsDidNotStart, match="1 actors with 64 CPUs and 0 GPUs each did not start within 1 s"):
         RewardActors(config)
+    config.env_runners(reward_actor={"replicas": 1, "resources": {"docker": -1.0}})
+    with pytest.raises(ConfigError, match=r"^env_runners.reward_actor.resources: .*docker.*; fix: whole numbers"):
+        RewardActors(config)
+
+
+ENVIRONMENT = """
+import os
+import ray
+from r3env.core import Query, Reason, Verdict, VerifiableEnv
+
+
+class Apart(VerifiableEnv):
+    def load_queries(self):
+        return [Query(uid=str(n), problem=f"{n}+{n}?", answer="") for n in range(4)]
+
+    def verify(self, query, response):
+        if response == "raise":
+            raise ValueError("not so")
+        if response == "die":
+            os._exit(1)
+        name = ray.get_runtime_context().get_actor_name() or ""
+        return Verdict(name.startswith("reward-"), Reason.EQUAL)
+"""
+
+
+def test_actors_hold_whole_environments(folder: Path, build: Any) -> None:
+    (folder / "apart.py").write_text(ENVIRONMENT)
+    config = GRPOConfig().environment(f"{folder}/apart.py:Apart")
+    config.evaluation(samples=1, k=[1], limit=2).training(group_size=2, queries_per_step=2)
+    config.env_runners(max_response_tokens=4, reward_actor={"replicas": 1, "num_cpus": 0.1, "environments": True})
+    algorithm = build(config)
+    algorithm.training_step()
+    assert 1.0 in {sample.reward for sample in algorithm.batch.fresh}  # 0 where a response is cut off, or elsewhere
+    assert algorithm.batch.record["rollout/environment_errors"] == 0
+    environment = stand_ins(algorithm.config)[Split.TRAIN]()
+    for said, error in (("raise", ValueError), ("die", RayActorError), ("2", LookupError)):
+        environment.reset(seed=1, options={"uid": "1"})
+        if error is LookupError:  # it has just been started again
+            environment._key = "another"
+        with pytest.raises(error):
+            environment.step(said)
+    environment._key = "new"
+    assert environment.reset(options={"uid": "1"})[0] == "1+1?" and environment.step("2")[1] == 1.0
+    environment.close()
+
+
+def test_environments_of_agents_stay_with_their_runners() -> None:
+    task = {"data": "embedded:train", "agent": "examples.two_opinions:solve"}
+    config = GRPOConfig().environment("r3env/Agent-v0", env_config=task)
+    config.env_runners(reward_actor={"replicas": 1, "environments": True})
+    with pytest.raises(ConfigError, match="reward_actor.environments: r3env/Agent-v0 runs agents"):
+        validate_environment(config)
+    config.env_runners(reward_actor={"replicas": 0, "environments": True})
+    with pytest.raises(ConfigError, match="reward_actor.environments: has no effect without actors"):
+        validate_environment(config)
 
 
 @pytest.mark.parametrize("runners", [0, 1])

@@ -1,0 +1,125 @@
+"""Whole environments in actors apart from the env runners: `env_runners.reward_actor.environments`.
+
+They reserve resources of their own, such as those of machines without a GPU. An env runner has a stand-in for each,
+whose calls wait in threads, as every environment's do.
+"""
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import gymnasium
+import ray
+from ray.exceptions import ActorUnavailableError, RayTaskError
+
+from algorithms.config.base import BaseConfig
+from algorithms.config.registered import find_registered
+from algorithms.rollout.types import Split
+from r3env.registry import to_make
+
+# A call that can be repeated waits for an actor that died to be started again.
+_TRIES, _RETRY_S = 10, 3.0
+
+
+def environment_arguments(config: BaseConfig) -> dict[Split, dict[str, Any]]:
+    """Return the constructor arguments of the training and of the held-out environment."""
+    return {
+        Split.TRAIN: dict(config.env_config),
+        Split.EVALUATION: config.evaluation_settings.held_out(config.env_config),
+    }
+
+
+class EnvironmentActor:
+    """Holds environments by the keys of their stand-ins; its methods run in threads."""
+
+    def __init__(self, config: BaseConfig) -> None:
+        self._id = cast(str, config.env)
+        self._environments: dict[str, Any] = {}
+        find_registered(self._id)
+
+    def ready(self) -> None:
+        """Answer once the actor has started."""
+
+    def make(self, key: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an environment; return what an env runner reads of it."""
+        environment = self._environments[key] = gymnasium.make(to_make(self._id), disable_env_checker=True, **arguments)
+        names = ("observation_space", "action_space", "takes_hint", "max_episodes")
+        return {name: getattr(environment.unwrapped, name, None) for name in names}
+
+    def queries(self, key: str) -> Any:
+        """Return an environment's queries."""
+        return self._environments[key].unwrapped.queries
+
+    def reset(self, key: str, arguments: Mapping[str, Any], seed: int | None, options: dict[str, Any] | None) -> Any:
+        """Begin an episode, in a new environment if the actor was started again."""
+        if key not in self._environments:
+            self.make(key, arguments)
+        return self._environments[key].reset(seed=seed, options=options)
+
+    def call(self, key: str, method: str, *values: Any) -> Any:
+        """Call a method of an environment itself; raises LookupError if the actor was started again."""
+        if key not in self._environments:
+            raise LookupError("the actor of the environment was started again within the episode")
+        return getattr(self._environments[key].unwrapped, method)(*values)
+
+    def close(self, key: str) -> None:
+        """Close an environment."""
+        if environment := self._environments.pop(key, None):
+            environment.close()
+
+
+class StandIn(gymnasium.Env[str, str]):
+    """Stands in an env runner for an environment in an actor."""
+
+    def __init__(self, actor: Any, arguments: Mapping[str, Any]) -> None:
+        self._actor, self._arguments, self._key = actor, dict(arguments), uuid.uuid4().hex
+        vars(self).update(self._repeated("make"))
+
+    @property
+    def queries(self) -> Any:
+        """The environment's queries."""
+        return self._wait(self._actor.queries.remote(self._key))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin an episode."""
+        begun: tuple[str, dict[str, Any]] = self._repeated("reset", seed, options)
+        return begun
+
+    def step(self, action: str) -> Any:
+        """Answer a turn."""
+        return self._wait(self._actor.call.remote(self._key, "step", action))
+
+    def abandon(self) -> None:
+        """Have the environment let go of the episode; waits for nothing."""
+        self._actor.call.remote(self._key, "abandon")
+
+    def close(self) -> None:
+        """Have the environment closed; waits for nothing."""
+        self._actor.close.remote(self._key)
+
+    def _repeated(self, method: str, *values: Any) -> Any:
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._wait(getattr(self._actor, method).remote(self._key, self._arguments, *values))
+            except ActorUnavailableError:
+                if not left:
+                    raise
+                time.sleep(_RETRY_S)
+
+    @staticmethod
+    def _wait(reply: Any) -> Any:
+        try:
+            return ray.get(reply)  # waits: as long as `env_runners.step_timeout_s` lets the thread
+        except RayTaskError as error:
+            raise error.cause from None  # the environment's own
+
+
+def stand_ins(config: BaseConfig) -> dict[Split, Callable[[], gymnasium.Env[str, str]]]:
+    """Return how an env runner makes its environments in the actors, in turn."""
+    actors = itertools.cycle([ray.get_actor(name) for name in config.reward_actors])
+    return {
+        split: lambda arguments=arguments: StandIn(next(actors), arguments)  # type: ignore[misc]
+        for split, arguments in environment_arguments(config).items()
+    }
