@@ -6,6 +6,8 @@ from algorithms.config.sections import EvaluationSettings, TrainingSettings
 
 # Half of it is a carryover, of a beginning and an end.
 SHORTEST_CHUNK = 8
+# What vLLM makes room for: the next one that holds an adapter's rank.
+VLLM_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 
 def check_loss(training: TrainingSettings) -> None:
@@ -112,6 +114,24 @@ def check_policy_lag(training: TrainingSettings, env_runners: EnvRunnerSettings)
         )
 
 
+def check_adapter(runners: EnvRunnerSettings, rl_module: RLModuleSettings) -> None:
+    """Check that there is an adapter to send, and an engine that takes one.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    if runners.lora_weights == "adapter" and not rl_module.lora_rank:
+        raise ConfigError(
+            "env_runners.lora_weights: 'adapter' has no effect without one; fix: rl_module.lora_rank=16, or "
+            "env_runners.lora_weights=merged"
+        )
+    if runners.lora_weights == "adapter" and (runners.engine != "vllm" or rl_module.lora_rank > VLLM_LORA_RANKS[-1]):
+        raise ConfigError(
+            f"env_runners.lora_weights: only vLLM takes an adapter alone, of rank {VLLM_LORA_RANKS[-1]} at most; fix: "
+            "env_runners.lora_weights=merged"
+        )
+
+
 def check_learners(learners: LearnerSettings, rl_module: RLModuleSettings) -> None:
     """Check how learners hold the model.
 
@@ -127,6 +147,11 @@ def check_learners(learners: LearnerSettings, rl_module: RLModuleSettings) -> No
         raise ConfigError(
             f"learners.offload: needs shards to offload, and learners.sharding is '{learners.sharding}'; "
             "fix: learners.sharding=fsdp"
+        )
+    if learners.moments == "8bit" and learners.sharding == "fsdp":
+        raise ConfigError(
+            "learners.moments: '8bit' steps whole weights, and learners.sharding=fsdp splits them; "
+            "fix: learners.moments=float32"
         )
     if rl_module.lora_targets and not rl_module.lora_rank:
         raise ConfigError(

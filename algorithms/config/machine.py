@@ -101,8 +101,9 @@ class EnvRunnerSettings(Settings):
         affects=Affects.NOTHING,
         ge=0,
     )
-    dtype: Literal["float32", "bfloat16"] = setting(
-        ByMachine("bfloat16", "float32"), "Data type of the engine's weights and cache."
+    dtype: Literal["float32", "bfloat16", "float16"] = setting(
+        ByMachine("bfloat16", "float32"),
+        "Data type of the engine's weights and cache; `float16` for GPUs that have no bfloat16, such as a T4.",
     )
     max_response_tokens: int = setting(
         8192,
@@ -167,6 +168,12 @@ class EnvRunnerSettings(Settings):
         "How weights travel from the learners to the engines: Ray's object store (works everywhere), CUDA IPC "
         "(engine and learner on one GPU) or NCCL (on different ones). `auto` chooses by where they run "
         "(docs/guides/cluster.md).",
+        affects=Affects.LEARNERS,
+    )
+    lora_weights: Literal["merged", "adapter"] = setting(
+        "merged",
+        "What engines get of an adapter (`rl_module.lora_rank`). `merged`: all weights, the adapter added. `adapter`: "
+        "the adapter alone, megabytes, which vLLM computes beside each layer (docs/guides/large-models.md).",
         affects=Affects.LEARNERS,
     )
     cache_in_flight: Literal["recompute", "keep"] = setting(
@@ -257,6 +264,13 @@ class LearnerSettings(Settings):
         "Whether shards, their gradients and moments stay in the learners' CPU memory, where the optimizer steps; "
         "needs `sharding: fsdp`. Saves most of the GPU memory, at the cost of copies and a slower optimizer step.",
         affects=Affects.LEARNERS,
+    )
+    moments: Literal["float32", "8bit"] = setting(
+        "float32",
+        "AdamW's moments: `float32`, 8 bytes per parameter, or `8bit`, 2 bytes (needs bitsandbytes; "
+        "docs/guides/large-models.md).",
+        affects=Affects.LEARNERS,
+        hparam=True,
     )
     packing: bool = setting(
         True,

@@ -72,14 +72,19 @@ def transfer_kind(config: "BaseConfig") -> TransferKind:
         ConfigError: the way cannot work with the placement or the engine.
     """
     runners, where = config.env_runners_settings, placement(config)
-    best = _BEST[where]
-    if runners.engine != "vllm" and best in (TransferKind.IPC, TransferKind.NCCL):
+    best, of_gpus = _BEST[where], (TransferKind.IPC, TransferKind.NCCL)
+    if (runners.engine != "vllm" or sends_adapter(config)) and best in of_gpus:
         best = TransferKind.OBJECT_STORE
     if runners.weight_transfer in ("auto", best):
         return best
     kind = TransferKind(runners.weight_transfer)
     if kind is TransferKind.OBJECT_STORE:
         return kind
+    if sends_adapter(config):
+        raise ConfigError(
+            f"env_runners.weight_transfer: {kind} sends whole weights, and env_runners.lora_weights=adapter an "
+            "adapter; fix: env_runners.weight_transfer=auto"
+        )
     needs = {
         TransferKind.IPC: f"vLLM engines and learners in pairs, each pair on one GPU (shares such as {RUNNER_SHARE} "
         f"and {LEARNER_SHARE}, as many env runners as learners)",
@@ -110,6 +115,17 @@ def shares_gpu(config: "BaseConfig") -> bool:
     if not runners.num_env_runners:
         return not learners.num_learners and learners.num_gpus_per_learner > 0
     return 0 < runners.num_gpus_per_env_runner < 1 and 0 < learners.num_gpus_per_learner < 1
+
+
+def sends_adapter(config: "BaseConfig") -> bool:
+    """Return whether engines keep the model as it was loaded, and get the adapter alone."""
+    return config.rl_module_settings.lora_rank > 0 and config.env_runners_settings.lora_weights == "adapter"
+
+
+def engine_is_on_gpu(config: "BaseConfig") -> bool:
+    """Return whether engines have GPUs: their own, or in the driver the learner's."""
+    local = not config.env_runners_settings.num_env_runners and config.learners_settings.num_gpus_per_learner > 0
+    return config.env_runners_settings.num_gpus_per_env_runner > 0 or local
 
 
 def engine_share(config: "BaseConfig") -> float | None:

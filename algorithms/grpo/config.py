@@ -9,6 +9,7 @@ from ray.util.debug import log_once
 
 from algorithms.config.base import BaseConfig
 from algorithms.config.consistency import (
+    check_adapter,
     check_chunks,
     check_greedy,
     check_learners,
@@ -121,6 +122,7 @@ class GRPOConfig(BaseConfig):
             check_arguments(self, type(self)(), {name: kind.model_fields for name, kind in self.sections.items()})
         check_placement(self)
         check_temperatures(self)
+        check_adapter(self.env_runners_settings, self.rl_module_settings)
         check_learners(self.learners_settings, self.rl_module_settings)
         training, evaluation = self.training_settings, self.evaluation_settings
         check_loss(training)

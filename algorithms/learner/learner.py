@@ -13,6 +13,7 @@ from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.config.base import BaseConfig
+from algorithms.config.placement import sends_adapter
 from algorithms.learner.attention import shares_prompts, try_packed_attention, try_shared_prompts
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import LearnerFacts, ModelShape, update_costs
@@ -94,6 +95,11 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         return self.config.learners_settings.sharding == "fsdp"
 
     @property
+    def sends_adapter(self) -> bool:
+        """Whether engines get the adapter alone."""
+        return sends_adapter(self.config)
+
+    @property
     def lm(self) -> Any:
         """The Hugging Face model."""
         module: Any = self.module[DEFAULT_MODULE_ID].unwrapped()
@@ -130,6 +136,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
             lr=self.config.training_settings.lr,
             weight_decay=self.config.training_settings.weight_decay,
             offload=self.config.learners_settings.offload,
+            eight_bit=self.config.learners_settings.moments == "8bit",
         )
         self.register_optimizer(
             module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=self.config.lr

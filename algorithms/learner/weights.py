@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from algorithms.learner.model import adapted_layers, merged_weight, peft_name
-from algorithms.learner.optimizer import place_step_count
+from algorithms.learner.optimizer import restore_state
 from algorithms.learner.sharding import put, whole
 
 BASE = ".base_layer."
@@ -41,6 +41,11 @@ def adapter_weights(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the adapter's whole weights under the names of peft's files; all learners must iterate to the end."""
     for name, tensor in _adapter_parameters(lm):
         yield peft_name(name), whole(tensor)
+
+
+def adapter_shapes(lm: Any) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of `adapter_weights`, in its order, without gathering."""
+    return {peft_name(name): tuple(tensor.shape) for name, tensor in _adapter_parameters(lm)}
 
 
 def adapter_names(lm: Any) -> set[str]:
@@ -108,21 +113,15 @@ def put_optimizer_tensors(lm: nn.Module, optimizer: torch.optim.Optimizer, tenso
     """Restore tensors from `optimizer_tensors`, or this learner's shards of them.
 
     Raises:
-        ValueError: the state names a parameter that the model does not have, or has in another shape.
+        ValueError: the state names a parameter that the model does not have, or has in another shape, or
+            moments of another kind.
     """
     parameters = dict(lm.named_parameters())
     for name, value in tensors.items():
-        parameter_name, key = name.rsplit("/", 1)
+        parameter_name = name.rpartition("/")[0]
         if parameter_name not in parameters:
             raise ValueError(f"the optimizer state names {parameter_name!r}, which the model does not have")
-        parameter = parameters[parameter_name]
-        if value.ndim and value.shape != parameter.shape:
-            raise ValueError(f"the optimizer state has {name!r} in shape {tuple(value.shape)}")
-        if key == "step":
-            optimizer.state[parameter][key] = place_step_count(optimizer, parameter, value)
-        else:
-            optimizer.state[parameter][key] = torch.zeros_like(parameter)
-            put(value, optimizer.state[parameter][key])
+        restore_state(optimizer, parameters[parameter_name], name, value)
 
 
 Kind = Literal["weights", "adapter", "optimizer"]
@@ -149,13 +148,18 @@ class LearnerTensors:
         """The policy's optimizer."""
         raise NotImplementedError
 
+    @property
+    def sends_adapter(self) -> bool:
+        """Whether engines get the adapter alone."""
+        return False
+
     def policy_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return names and whole shapes of the engines' weights, in `policy_tensors`' order, without gathering."""
-        return full_shapes(self.lm)
+        return adapter_shapes(self.lm) if self.sends_adapter else full_shapes(self.lm)
 
     def policy_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the engines' weights, see `algorithms.learner.weights.full_weights`."""
-        return full_weights(self.lm)
+        """Yield the engines' weights: the adapter's, or all of them, see `full_weights`."""
+        return adapter_weights(self.lm) if self.sends_adapter else full_weights(self.lm)
 
     def open_buckets(self, kind: Kind, max_bytes: int) -> None:
         """Open the stream of tensors that `next_bucket` reads; call it on every learner.
@@ -165,7 +169,7 @@ class LearnerTensors:
             max_bytes: size of a bucket.
         """
         tensors = {
-            "weights": self.policy_tensors,
+            "weights": lambda: full_weights(self.lm),
             "adapter": lambda: adapter_weights(self.lm),
             "optimizer": lambda: optimizer_tensors(self.lm, self.optimizer),
         }[kind]()

@@ -4,9 +4,10 @@ import errno
 import os
 import re
 import ssl
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
@@ -33,7 +34,7 @@ _ADAPTER = "adapter_config.json"
 _FETCH = "fetch it where the Hub can be reached, into this machine's cache (`hf download ID`)"
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _HUB_TIMEOUT_S = 5.0
-BYTES = {"float32": 4, "bfloat16": 2}
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class ModelFacts:
         context: positions that the model supports; None if its configuration does not say.
         vocabulary: tokens that it has an embedding for; None if unknown.
         text_of: the composite model whose text model this is; None for a model of text alone.
+        linear: inputs and outputs of all linear layers but the head, summed by the end of their names.
     """
 
     name: str
@@ -56,10 +58,16 @@ class ModelFacts:
     context: int | None
     vocabulary: int | None = None
     text_of: str | None = None
+    linear: tuple[tuple[str, int], ...] = field(default=(), compare=False)
 
     def weight_bytes(self, dtype: str) -> int:
         """Return the bytes of one copy of the weights."""
         return self.parameters * BYTES[dtype]
+
+    def adapter_parameters(self, rank: int, targets: Sequence[str]) -> int:
+        """Return the parameters of a low-rank adapter; `targets` are ends of layers' names, none: all."""
+        ends = {target.rpartition(".")[2] for target in targets}
+        return rank * sum(size for end, size in self.linear if not ends or end in ends)
 
     def cache_bytes(self, tokens: int, dtype: str) -> int:
         """Return the bytes of keys and values of this many tokens, if all layers attend to everything."""
@@ -124,7 +132,7 @@ def check_model(settings: "RLModuleSettings", *, unreachable_ok: bool = False) -
             f"{_WHERE}: {shown(settings.model)} is not in the local cache and the Hub cannot be reached; "
             f"{_nearest_folder(path)}"
         )
-    return _facts(settings.model, path, settings.revision, settings.trust_remote_code)
+    return model_facts(settings.model, path, settings.revision, settings.trust_remote_code)
 
 
 def _check_folder(folder: Path, name: str) -> None:
@@ -250,7 +258,8 @@ def context_length(settings: "RLModuleSettings") -> int | None:
     return getattr(config, "max_position_embeddings", None)
 
 
-def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) -> ModelFacts:
+def model_facts(name: str, path: str, revision: str | None = None, trust_remote_code: bool = False) -> ModelFacts:
+    """Return the size of the model in a folder or on the Hub; raises ConfigError if it is no causal language model."""
     from transformers import AutoConfig
 
     from algorithms.models.causal_lm import empty_causal_lm
@@ -285,7 +294,23 @@ def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) 
         context=getattr(text, "max_position_embeddings", None),
         vocabulary=_embeddings(model),
         text_of=composite_name(config) if is_composite(config) else None,
+        linear=_linear(model),
     )
+
+
+def _linear(model: Any) -> tuple[tuple[str, int], ...]:
+    from torch.nn import Linear
+    from transformers.pytorch_utils import Conv1D
+
+    sizes = Counter[str]()
+    try:
+        head = model.get_output_embeddings()
+    except (AttributeError, NotImplementedError):  # a model with code of its own
+        head = None
+    for name, module in model.named_modules():
+        if isinstance(module, Linear | Conv1D) and module is not head:
+            sizes[name.rpartition(".")[2]] += sum(module.weight.shape)
+    return tuple(sizes.items())
 
 
 def _kv_heads(layer: Any) -> int:

@@ -1,6 +1,7 @@
 """Count the bytes that a learner's forward pass keeps for its backward pass, on tensors without memory."""
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoModelForCausalLM
 
+from algorithms.config.machine import RLModuleSettings
 from algorithms.learner.attention import NAME, SUPPORTED_LAYERS
 from algorithms.learner.batch import TrainingSample, packed_batch, padded_batch, shared_batch
 from algorithms.learner.chunked_logprobs import CHUNK, CHUNK_ON_GPU
@@ -18,12 +20,13 @@ from algorithms.preflight.context_window import ContextUse
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
-    from algorithms.config.machine import RLModuleSettings
 
 # Tokens that are counted; the rest follows, as all but attention's own scores grows with the tokens.
 _COUNTED = 2048
 # What the C library keeps of freed tensors on a CPU, where it takes those below 32 MiB from one heap.
 _HEAP = 1.2
+# Settings of the model that its activations depend on.
+_OF_ACTIVATIONS = {"model", "revision", "trust_remote_code", "dtype", "gradient_checkpointing"}
 # Of a chunk's logits: they exist for their softmax and, in part, for their gradient.
 _LOGITS_COPIES = 1.5
 
@@ -50,7 +53,11 @@ def activation_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse) -
     """
     tokens, _ = microbatch_tokens(config, use)
     try:
-        kept, counted = _kept_bytes(config, min(use.plain, _COUNTED))
+        module, training, learners = config.rl_module_settings, config.training_settings, config.learners_settings
+        shared = learners.share_prompts and training.group_size > 1
+        of_activations = module.model_dump_json(include=_OF_ACTIVATIONS)
+        group = training.group_size if shared else 1
+        kept, counted = _kept_bytes(of_activations, learners.packing, group, min(use.plain, _COUNTED))
     except Exception:  # of a model with code of its own, anything
         return None
     slack, chunk = (1.0, CHUNK_ON_GPU) if config.learners_settings.num_gpus_per_learner else (_HEAP, CHUNK)
@@ -58,7 +65,7 @@ def activation_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse) -
     return int(slack * kept * tokens / counted) + logits
 
 
-def full_loss_bytes(module: "RLModuleSettings", rows: int, length: int) -> int | None:
+def full_loss_bytes(module: RLModuleSettings, rows: int, length: int) -> int | None:
     """Return the bytes of a supervised step's activations and logits, of rows padded to one length.
 
     None where they cannot be counted, as in `activation_bytes`.
@@ -76,18 +83,26 @@ def full_loss_bytes(module: "RLModuleSettings", rows: int, length: int) -> int |
     return int(_HEAP * (sum(kept.sizes.values()) + 2 * 4 * logits.numel()) * length / tokens.shape[1])
 
 
-def _computing_in(module: "RLModuleSettings") -> contextlib.AbstractContextManager[Any]:
+def _computing_in(module: RLModuleSettings) -> contextlib.AbstractContextManager[Any]:
     half = module.dtype != "float32"
     return torch.autocast("cpu", dtype=getattr(torch, module.dtype)) if half else contextlib.nullcontext()
 
 
-def _kept_bytes(config: "BaseConfig", length: int) -> tuple[int, int]:
-    """Return the bytes that a forward pass keeps, and for how many tokens."""
-    module, group = config.rl_module_settings, config.training_settings.group_size
+@functools.lru_cache
+def _kept_bytes(settings: str, packing: bool, group: int, length: int) -> tuple[int, int]:
+    """Return the bytes that a forward pass keeps, and for how many tokens.
+
+    Args:
+        settings: of the model, as JSON.
+        packing: whether rows are packed, where the model allows it.
+        group: rows that share a prompt.
+        length: tokens of a row.
+    """
+    module = RLModuleSettings.model_validate_json(settings)
     with FakeTensorMode():
         lm = _model(module)
-        packed = config.learners_settings.packing and _packs(lm.config)
-        shared = packed and config.learners_settings.share_prompts and group > 1
+        packed = packing and _packs(lm.config)
+        shared = packed and group > 1
         if packed:
             lm.set_attn_implementation(NAME)
         rows = _most_copies(group) if shared else [_row(1, length - 1)] * max(1, _COUNTED // length)
@@ -110,7 +125,7 @@ def _most_copies(group: int) -> list[TrainingSample]:
     return [_row(prompt, (_COUNTED - prompt) // group)] * group
 
 
-def _model(module: "RLModuleSettings") -> Any:
+def _model(module: RLModuleSettings) -> Any:
     config = read_config(resolve_model(module.model), module.revision, module.trust_remote_code)
     lm: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=module.trust_remote_code)
     if getattr(config, "attn_logit_softcapping", None):

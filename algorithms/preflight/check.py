@@ -16,7 +16,8 @@ from algorithms.preflight.context_window import (
 )
 from algorithms.preflight.description import CheckResult, describe
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
-from algorithms.preflight.memory import LESS_GPU_MEMORY, gpu_memory, gpu_shortage, validate_cache
+from algorithms.preflight.fitting import gpu_shortage
+from algorithms.preflight.memory import gpu_memory, validate_cache
 from algorithms.preflight.resources import (
     USE_A_GPU,
     available,
@@ -126,7 +127,7 @@ def _warn_of_idle_gpus(config: "BaseConfig") -> None:
 
 def _warn_of_small_gpus(config: "BaseConfig", model: ModelFacts) -> None:
     if small := gpu_shortage(config, model):
-        _logger.warning("GPU memory: %s, and %s; fix: %s", small, gpu_memory(config, model), LESS_GPU_MEMORY)
+        _logger.warning("GPU memory: %s; %s", gpu_memory(config, model), small)
 
 
 def check(config: "BaseConfig", run_settings: "RunSettings") -> CheckResult:

@@ -5,21 +5,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from algorithms.config.placement import WAYS, placement, transfer_kind
+from algorithms.config.placement import WAYS, placement, sends_adapter, transfer_kind
 from algorithms.models.names import ModelFacts
 from algorithms.preflight.activations import activation_bytes, microbatch_tokens
 from algorithms.preflight.chat_template import prompt_lines
 from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.environments import EnvironmentFacts
+from algorithms.preflight.fitting import NOT_ENOUGH, gpu_shortage, needed_gpu_bytes
 from algorithms.preflight.memory import (
-    LESS_GPU_MEMORY,
     LIBRARIES_BYTES,
     VLLM_BYTES,
     engine_bytes,
+    gib,
     gpu_memory,
-    gpu_shortage,
     learner_bytes,
     learner_peak,
+    least_gpu_bytes,
     responses_at_once,
     room_lines,
     sequence_bytes,
@@ -29,6 +30,7 @@ from algorithms.preflight.resources import (
     USE_A_GPU,
     Resources,
     available,
+    gpu_problem,
     installation_lines,
     leaves_gpus_idle,
     reserved,
@@ -47,7 +49,6 @@ _NOT_FETCHED = f"{_NOT_CHECKED}a data set on the Hub"
 # So many parameters that bytes of a shard are not rounded up to whole ones.
 _MILLION = ModelFacts("", "", parameters=10**6, layers=0, kv_heads=0, head_size=0, context=None)
 _WIDTH = 16
-NOT_ENOUGH = ": NOT ENOUGH"
 _LESS_MEMORY = (
     f"{NOT_ENOUGH}; fix: rl_module.gradient_checkpointing=true, a smaller learners.token_budget, or fewer responses "
     "at a time (env_runners.max_num_seqs)"
@@ -91,7 +92,7 @@ def describe(
         model: None where it is not at hand.
         use: of the model's context; None likewise.
     """
-    rows = [*_run_lines(config, run_settings), *_place_lines(config), *_gpu_lines(config, model)]
+    rows = [*_run_lines(config, run_settings), *_place_lines(config), *_gpu_lines(config, model, use)]
     rows += _model_lines(config, model, use, responses_at_once(config, environment.held_out))
     rows += _data_lines(config, environment)
     if model is not None:
@@ -159,6 +160,8 @@ def _place_lines(config: "BaseConfig") -> Iterator[Line | tuple[str, str]]:
     if not os.environ.get("RAY_ADDRESS") and (text := too_long()):
         yield "Ray's folder", text
     yield from installation_lines(config)
+    if problem := gpu_problem(config):
+        yield Line("GPU", f"NOT USABLE: {problem}", False)
 
 
 def _sampling_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
@@ -186,12 +189,17 @@ def _has(config: "BaseConfig", there: Resources | None) -> tuple[str, bool]:
     return f"{text}: NONE IS USED; fix: {USE_A_GPU}" if leaves_gpus_idle(config, there) else text, True
 
 
-def _gpu_lines(config: "BaseConfig", model: ModelFacts | None) -> Iterator[Line | tuple[str, str]]:
+def _gpu_lines(
+    config: "BaseConfig", model: ModelFacts | None, use: ContextUse | None = None
+) -> Iterator[Line | tuple[str, str]]:
     """Yield how weights travel, who shares a GPU, and how large it must be."""
-    yield "placement", f"{placement(config)}; weights: {WAYS[transfer_kind(config)]}"
+    way = WAYS[transfer_kind(config)] + ", the adapter alone" * sends_adapter(config)
+    yield "placement", f"{placement(config)}; weights: {way}"
     if model is not None and (text := gpu_memory(config, model)):
-        small = gpu_shortage(config, model)
-        yield Line("each GPU", f"{text}; {small}{NOT_ENOUGH}; fix: {LESS_GPU_MEMORY}" if small else text, not small)
+        if (needed := needed_gpu_bytes(config, model, use)) > least_gpu_bytes(config, model):
+            text += f", {gib(needed)} with them"
+        small = gpu_shortage(config, model, use)
+        yield Line("each GPU", f"{text}; {small}" if small else text, not small)
 
 
 def _actors(count: int, cpus: float, gpus: float) -> str:

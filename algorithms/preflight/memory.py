@@ -5,51 +5,55 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from algorithms.config.errors import ConfigError
-from algorithms.config.placement import engine_share, engine_sleeps, shares_gpu
+from algorithms.config.placement import engine_is_on_gpu, engine_share, engine_sleeps, shares_gpu
 from algorithms.models.names import BYTES, ModelFacts
 from algorithms.preflight.context_window import ContextUse
-from algorithms.preflight.resources import available, found_gpus
+from algorithms.preflight.resources import found_gpus
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
 
 
 _ADAM_MOMENTS = 2
+# Of 8-bit moments so many share a float32 scale.
+_MOMENTS_PER_SCALE = 256
 # Of a process on the CPU: Python with torch, Ray and transformers, and what vLLM adds.
 LIBRARIES_BYTES, VLLM_BYTES = int(0.65 * 2**30), int(0.6 * 2**30)
-# For a GPU that is too small.
-LESS_GPU_MEMORY = (
-    "rl_module.lora_rank=16, learners.sharding=fsdp with several learners, a smaller model, or where engine and "
-    "learner share the GPU a smaller env_runners.gpu_memory_utilization"
-)
 
 
 def learner_bytes(config: "BaseConfig", model: ModelFacts, *, at_rest: bool = False) -> dict[str, int]:
-    """Return the bytes that one learner holds in an update, by part; activations and adapters are extra.
+    """Return the bytes that one learner holds in an update, by part; activations are extra.
 
     Args:
         config: the configuration.
         model: the model's size.
         at_rest: only what it holds between updates too, while engines generate.
     """
-    master, dtype = model.weight_bytes("float32"), config.rl_module_settings.dtype
-    if config.rl_module_settings.lora_rank:
-        parts = {f"frozen {dtype} weights": model.weight_bytes(dtype)}
+    module, dtype = config.rl_module_settings, config.rl_module_settings.dtype
+    if module.lora_rank:
+        adapter = _trained(config, model.adapter_parameters(module.lora_rank, module.lora_targets), at_rest)
+        parts = {f"frozen {dtype} weights": model.weight_bytes(dtype), "adapter": sum(adapter.values())}
     else:
-        parts = {"float32 weights": master, "gradients": master, "Adam moments": _ADAM_MOMENTS * master}
+        parts = _trained(config, model.parameters, at_rest)
         if config.needs_reference:
-            parts["reference"] = master
-        if at_rest:
-            del parts["gradients"]
+            parts["reference"] = model.weight_bytes("float32")
     if config.teacher_parameters:
         parts["teacher"] = config.teacher_parameters * BYTES[dtype]
     learners = config.learners_settings
     if learners.sharding == "fsdp":
         where = " in CPU memory" if learners.offload else ""
         return {f"shards of {name}{where}": -(-size // max(1, learners.num_learners)) for name, size in parts.items()}
-    if dtype != "float32" and not config.rl_module_settings.lora_rank and not at_rest:
+    if dtype != "float32" and not module.lora_rank and not at_rest:
         parts[f"{dtype} copies"] = model.weight_bytes(dtype)
     return parts
+
+
+def _trained(config: "BaseConfig", count: int, at_rest: bool) -> dict[str, int]:
+    """Return the bytes of so many parameters that are trained."""
+    parts = {"float32 weights": 4 * count} | ({} if at_rest else {"gradients": 4 * count})
+    if config.learners_settings.moments == "8bit":
+        return parts | {"8-bit Adam moments": _ADAM_MOMENTS * (count + 4 * count // _MOMENTS_PER_SCALE)}
+    return parts | {"Adam moments": _ADAM_MOMENTS * 4 * count}
 
 
 def learner_peak(config: "BaseConfig", model: ModelFacts, activations: int, *, several: bool) -> int:
@@ -73,15 +77,24 @@ def learner_peak(config: "BaseConfig", model: ModelFacts, activations: int, *, s
 VLLM_SHARE = 0.92
 
 
-def least_gpu_bytes(config: "BaseConfig", model: ModelFacts) -> int:
-    """Return what a GPU must have at least; activations, and an engine's cache in the rest of its share, are extra.
+def least_gpu_bytes(config: "BaseConfig", model: ModelFacts, activations: int = 0, *, several: bool = True) -> int:
+    """Return what a GPU must have at least; an engine's cache in the rest of its share is extra.
 
     A GPU that engine and learner share needs room for the larger of two phases: the engine's share beside the learner
     at rest, and the update, beside the engine unless that sleeps. 0 where no GPU is used.
+
+    Args:
+        config: the configuration.
+        model: the model's size.
+        activations: as in `learner_peak`; 0 leaves them out.
+        several: likewise.
     """
-    on_gpu = config.learners_settings.num_gpus_per_learner > 0
-    rest, update = (_learner_bytes(config, model, at_rest=at_rest) if on_gpu else 0 for at_rest in (True, False))
-    weights = _engine_bytes(config, model) if engine_is_on_gpu(config) else 0
+    rest = update = 0
+    if config.learners_settings.num_gpus_per_learner > 0:
+        rest, update = _learner_bytes(config, model, at_rest=True), activations
+        if not config.learners_settings.offload:
+            update = learner_peak(config, model, activations, several=several)
+    weights = engine_weights(config, model) if engine_is_on_gpu(config) else 0
     share = engine_share(config) or (VLLM_SHARE if config.env_runners_settings.engine == "vllm" else 1.0)
     if not shares_gpu(config):
         return int(max(update, weights / share))
@@ -93,47 +106,32 @@ def gpu_memory(config: "BaseConfig", model: ModelFacts) -> str:
     """Write for `--check` what each GPU must hold, and how large it must be; "" where no GPU is used."""
     if not least_gpu_bytes(config, model):
         return ""
-    update, weights = _learner_bytes(config, model), _engine_bytes(config, model)
+    update, weights = _learner_bytes(config, model), engine_weights(config, model)
     share = engine_share(config) or VLLM_SHARE
     if shares_gpu(config):
         rest = _learner_bytes(config, model, at_rest=True)
         asleep = "nothing" if engine_sleeps(config) else "the same"
         text = (
-            f"{_gib(rest)} for a learner and {share:.0%} for an engine ({_gib(weights)} weights, the rest cache); "
-            f"in an update {_gib(update)} for the learner, {asleep} for the engine"
+            f"{gib(rest)} for a learner and {share:.0%} for an engine ({gib(weights)} weights, the rest cache); "
+            f"in an update {gib(update)} for the learner, {asleep} for the engine"
         )
     else:
-        text = f"{_gib(update)} on a learner's, {_gib(weights)} and the cache on an engine's"
-    return f"{text}; at least {_gib(least_gpu_bytes(config, model))}, without activations"
-
-
-def gpu_shortage(config: "BaseConfig", model: ModelFacts) -> str:
-    """Write how large this machine's smallest GPU is, if it is too small; "" where it is not, or is unknown."""
-    there, needed = available(), least_gpu_bytes(config, model)
-    if there is None or there.where != "this machine" or not there.gpus or not needed:
-        return ""
-    found = found_gpus()
-    if found is None or not found.least_bytes or needed <= found.least_bytes:
-        return ""
-    return f"the smallest GPU here has {_gib(found.least_bytes)}"
+        text = f"{gib(update)} on a learner's, {gib(weights)} and the cache on an engine's"
+    return f"{text}; at least {gib(least_gpu_bytes(config, model))}, without activations"
 
 
 def _learner_bytes(config: "BaseConfig", model: ModelFacts, *, at_rest: bool = False) -> int:
     return 0 if config.learners_settings.offload else sum(learner_bytes(config, model, at_rest=at_rest).values())
 
 
-def _engine_bytes(config: "BaseConfig", model: ModelFacts) -> int:
+def engine_weights(config: "BaseConfig", model: ModelFacts) -> int:
+    """Return the bytes of an engine's weights on each of its GPUs."""
     runners = config.env_runners_settings
     return -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)
 
 
-def engine_is_on_gpu(config: "BaseConfig") -> bool:
-    """Return whether engines have GPUs: their own, or in the driver the learner's."""
-    local = not config.env_runners_settings.num_env_runners and config.learners_settings.num_gpus_per_learner > 0
-    return config.env_runners_settings.num_gpus_per_env_runner > 0 or local
-
-
-def _gib(count: float) -> str:
+def gib(count: float) -> str:
+    """Write bytes in GiB."""
     return f"{count / 2**30:.1f} GiB"
 
 
@@ -175,9 +173,7 @@ def gpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:
     """
     if (gpus := found_gpus()) is None:
         return None
-    runners = config.env_runners_settings
-    weights = -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)
-    return int((engine_share(config) or VLLM_SHARE) * gpus.least_bytes) - weights
+    return int((engine_share(config) or VLLM_SHARE) * gpus.least_bytes) - engine_weights(config, model)
 
 
 def room_lines(config: "BaseConfig", model: ModelFacts, tokens: int) -> Iterator[tuple[str, str]]:
@@ -218,7 +214,7 @@ def engine_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse, at_on
     The transformers engine makes its cache for the responses that it decodes `at_once`.
     """
     runners = config.env_runners_settings
-    weights = {"weights": -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)}
+    weights = {"weights": engine_weights(config, model)}
     if runners.engine != "vllm":
         return weights | {"cache": model.cache_bytes(at_once * use.plain, runners.dtype)}
     cache = cache_bytes(config, model)

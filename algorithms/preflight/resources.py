@@ -7,9 +7,10 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from algorithms.config.errors import ConfigError
+from algorithms.config.placement import engine_is_on_gpu
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -20,8 +21,24 @@ USE_A_GPU = "learners.num_gpus_per_learner=1"
 VLLM_VERSION = "0.32"
 # First driver of each major version of CUDA. Source: NVIDIA, CUDA Compatibility, minor version compatibility.
 _LEAST_DRIVER = {"11": 450, "12": 525, "13": 580}
-_NVIDIA_SMI = ("nvidia-smi", "--query-gpu=driver_version,memory.total", "--format=csv,noheader,nounits")
+# First compute capability that each major version of CUDA compiles for. Source: NVIDIA, CUDA release notes.
+_LEAST_CAPABILITY = {"12": (5, 0), "13": (7, 5)}
+# vLLM computes in bfloat16 from here on.
+BFLOAT16_CAPABILITY = (8, 0)
+_NVIDIA_SMI = ("nvidia-smi", "--format=csv,noheader,nounits")
+# Old drivers know no compute capability, and answer nothing when they are asked for it.
+_QUERIES = ("driver_version,memory.total,compute_cap,name", "driver_version,memory.total")
 _NVIDIA_SMI_TIMEOUT_S = 20.0
+
+
+class GPU(NamedTuple):
+    """A GPU's name and compute capability."""
+
+    name: str
+    capability: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} (compute capability {'.'.join(map(str, self.capability))})"
 
 
 @dataclass(frozen=True)
@@ -31,27 +48,74 @@ class FoundGPUs:
     Args:
         driver: its version.
         least_bytes: memory of the smallest.
+        gpus: those whose compute capability the driver names.
     """
 
     driver: str
     least_bytes: int
+    gpus: tuple[GPU, ...] = ()
+
+    def below(self, capability: tuple[int, ...]) -> list[GPU]:
+        """Return the GPUs of a lower compute capability."""
+        return [gpu for gpu in self.gpus if gpu.capability < capability]
 
 
 @functools.cache
 def found_gpus() -> FoundGPUs | None:
     """Query the driver for this machine's GPUs; None without a driver, or if it does not answer."""
-    try:
-        answer = subprocess.run(_NVIDIA_SMI, capture_output=True, text=True, timeout=_NVIDIA_SMI_TIMEOUT_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return parse_gpus(answer.stdout)
+    for query in _QUERIES:
+        command = [*_NVIDIA_SMI, f"--query-gpu={query}"]
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=_NVIDIA_SMI_TIMEOUT_S)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        if not answer.returncode:
+            return parse_gpus(answer.stdout)
+    return None
 
 
 def parse_gpus(listing: str) -> FoundGPUs | None:
-    """Read `nvidia-smi`'s lines of `driver, MiB`; None without a GPU."""
-    rows = [line.split(",") for line in listing.splitlines() if line.count(",") == 1]
-    sizes = [int(size) * 2**20 for _, size in rows if size.strip().isdigit()]
-    return FoundGPUs(rows[0][0].strip(), min(sizes, default=0)) if rows else None
+    """Read `nvidia-smi`'s lines of `driver, MiB` or `driver, MiB, capability, name`; None without a GPU."""
+    rows = [[part.strip() for part in line.split(",", 3)] for line in listing.splitlines() if "," in line]
+    sizes = [int(row[1]) * 2**20 for row in rows if row[1].isdigit()]
+    known = [row for row in rows if len(row) == 4 and row[2].replace(".", "").isdigit()]
+    gpus = tuple(GPU(row[3], tuple(map(int, row[2].split(".")))) for row in known)
+    return FoundGPUs(rows[0][0], min(sizes, default=0), gpus) if rows else None
+
+
+def least_capability() -> tuple[int, ...]:
+    """Return the lowest compute capability that the installed torch has code for; () if it has none for GPUs."""
+    import torch
+
+    names = [name.removeprefix("sm_").rstrip("af") for name in torch.cuda.get_arch_list() if name.startswith("sm_")]
+    compiled = [(int(name[:-1]), int(name[-1])) for name in names]
+    return min(compiled, default=_LEAST_CAPABILITY.get((toolkit() or "").partition(".")[0], ()))
+
+
+def gpu_problem(config: "BaseConfig") -> str | None:
+    """Return why the GPUs of this machine cannot compute what a configuration asks of them: a line with the setting.
+
+    GPUs that nothing computes on, such as one for a screen, may be of any kind.
+    """
+    found, there, needed = found_gpus(), available(), reserved(config).gpus
+    if found is None or not needed or there is None or there.where != "this machine" or not there.gpus:
+        return None
+
+    def too_old(least: tuple[int, ...]) -> GPU | None:
+        old = found.below(least)
+        return old[0] if old and len(found.gpus) - len(old) < needed else None
+
+    runners = config.env_runners_settings
+    if gpu := too_old(least_capability()):
+        on_learners = config.learners_settings.num_gpus_per_learner > 0
+        key = "learners.num_gpus_per_learner" if on_learners else "env_runners.num_gpus_per_env_runner"
+        least = ".".join(map(str, least_capability()))
+        version = importlib.metadata.version("torch")
+        return f"{key}: torch {version} has no code for {gpu}; fix: a GPU of capability {least} or higher, or {key}=0"
+    in_bfloat16 = runners.engine == "vllm" and runners.dtype == "bfloat16" and engine_is_on_gpu(config)
+    if in_bfloat16 and (gpu := too_old(BFLOAT16_CAPABILITY)):
+        return f"env_runners.dtype: vLLM has no bfloat16 on {gpu}; fix: env_runners.dtype=float16"
+    return None
 
 
 def toolkit() -> str | None:
@@ -204,6 +268,8 @@ def validate_resources(config: "BaseConfig") -> None:
             f"{key}: env runners, learners and reward actors need {needed.gpus:g} GPUs, {there.where} has "
             f"{there.gpus:g}; fix: fewer of them, or a fraction of a GPU each"
         )
+    if problem := gpu_problem(config):
+        raise ConfigError(problem)
     if there.where == "this machine" and not vllm_is_installed() and config.env_runners_settings.engine == "vllm":
         raise ConfigError(
             "env_runners.engine: 'vllm' is not installed; fix: make install, or for CUDA pip install -e '.[vllm]'; "
@@ -212,6 +278,12 @@ def validate_resources(config: "BaseConfig") -> None:
     if there.where == "this machine" and config.rl_module_settings.lora_rank and not _is_installed("peft"):
         raise ConfigError(
             "rl_module.lora_rank: peft is not installed; fix: pip install -e '.[lora]', or rl_module.lora_rank=0"
+        )
+    eight_bit = config.learners_settings.moments == "8bit"
+    if there.where == "this machine" and eight_bit and not _is_installed("bitsandbytes"):
+        raise ConfigError(
+            "learners.moments: bitsandbytes is not installed; fix: pip install -e '.[bitsandbytes]', or "
+            "learners.moments=float32"
         )
 
 

@@ -18,7 +18,8 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from algorithms.config.base import BaseConfig
-from algorithms.config.placement import engine_share, engine_sleeps, transfer_kind
+from algorithms.config.machine import RLModuleSettings
+from algorithms.config.placement import engine_share, engine_sleeps, sends_adapter, transfer_kind
 from algorithms.config.registered import find_registered
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import chat_format, load_tokenizer, stop_token_ids
@@ -48,6 +49,10 @@ def environment_makers(config: BaseConfig) -> dict[Split, Callable[[], gymnasium
             return gymnasium.make(to_make(cast(str, config.env)), disable_env_checker=True, **arguments)
 
     return {split: functools.partial(make, arguments) for split, arguments in environment_arguments(config).items()}
+
+
+def _adapter(module: RLModuleSettings) -> dict[str, Any]:
+    return {"rank": module.lora_rank, "alpha": module.lora_alpha, "targets": module.lora_targets}
 
 
 class Question(gymnasium.Env[str, str]):
@@ -106,6 +111,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             max_model_len=named_length(self.config) or self.config.engine_length,
             cache_bytes=self.config.engine_cache_bytes,
             keeps_cache=settings.cache_in_flight == "keep",
+            adapter=_adapter(module) if sends_adapter(self.config) else None,
             on_stage=functools.partial(report_stage, "engine"),
         )
         report_stage("engine", READY)

@@ -28,7 +28,7 @@ STEPS: tuple[Step, ...] = (
         limit_s=300,
     ),
     Step("chunk", "the head's chunk, 384 against 2,048 tokens", f"{_HERE}.learner:chunks", limit_s=180),
-    Step("adamw", "AdamW, foreach against fused", f"{_HERE}.learner:adamw", Needs(gpu_gib=50), limit_s=180),
+    Step("adamw", "AdamW: foreach, fused, 8-bit moments", f"{_HERE}.learner:adamw", Needs(gpu_gib=50), limit_s=180),
     Step(
         "packing",
         "packed rows (flash attention) against padded ones, MFU",

@@ -1,6 +1,7 @@
 """Steps of the learner alone, without Ray: its benchmarks, the head's chunk, AdamW's kernels, and one sharded rank."""
 
 import gc
+import importlib.util
 import json
 import statistics
 import subprocess
@@ -113,15 +114,16 @@ def packing(job: Job) -> Outcome:
 
 
 def adamw(job: Job) -> Outcome:
-    """Compare AdamW's kernels: time, memory above weights, gradients and moments, and equal numbers."""
+    """Compare AdamW's kernels: time, memory above weights, gradients and moments, and equal numbers; 8-bit moments."""
     found: dict[str, dict[str, float]] = {}
     weights = {}
-    for kernel in ("foreach", "fused"):
+    kernels = ["foreach", "fused"]
+    for kernel in kernels + ["8-bit"] * (importlib.util.find_spec("bitsandbytes") is not None):
         found[kernel], weights[kernel] = _adamw(job, kernel)
         gc.collect()
         if job.on_gpu:
             torch.cuda.empty_cache()
-    difference = max(float((a - b).abs().max()) for a, b in zip(*weights.values(), strict=True))
+    difference = max(float((a - b).abs().max()) for a, b in zip(*(weights[kernel] for kernel in kernels), strict=True))
     parts = [f"{name} {one['seconds']:.3g} s per step" for name, one in found.items()]
     if job.on_gpu:
         parts = [f"{part}, {found[name]['gb']:.2f} GB" for part, name in zip(parts, found, strict=True)]
@@ -134,7 +136,13 @@ def adamw(job: Job) -> Outcome:
 def _adamw(job: Job, kernel: str) -> tuple[dict[str, float], list[Any]]:
     lm = random_model(job.size, job.device)
     parameters = list(lm.parameters())
-    optimizer = torch.optim.AdamW(parameters, lr=1e-3, foreach=kernel == "foreach", fused=kernel == "fused")
+    optimizer: torch.optim.Optimizer
+    if kernel == "8-bit":
+        from algorithms.learner.optimizer import make_adamw  # which wants Gymnasium: this step runs without
+
+        optimizer = make_adamw(parameters, lr=1e-3, weight_decay=0.01, offload=False, eight_bit=True)
+    else:
+        optimizer = torch.optim.AdamW(parameters, lr=1e-3, foreach=kernel == "foreach", fused=kernel == "fused")
     torch.manual_seed(1)
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)

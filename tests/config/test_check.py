@@ -227,7 +227,7 @@ def test_missing_gpus_are_reported_by_the_check_and_refused_by_the_start(config,
 
 
 def on_a_machine_with(gpus, monkeypatch, where="this machine"):
-    for module in ("check", "description", "memory", "resources"):
+    for module in ("check", "description", "fitting", "resources"):
         monkeypatch.setattr(f"algorithms.preflight.{module}.available", lambda: Resources(16, gpus, where))
 
 
@@ -307,7 +307,7 @@ def test_a_cluster_that_may_grow_is_joined_and_waited_for(config, monkeypatch, c
     """What it has is known when it has been joined; refusing the run then would rule out autoscaling."""
 
     def join(config):
-        for module in ("check", "memory", "resources"):
+        for module in ("check", "fitting", "resources"):
             monkeypatch.setattr(f"algorithms.preflight.{module}.available", lambda: Resources(2, 0, "the cluster"))
         return True
 

@@ -9,11 +9,14 @@ from algorithms.config.files import configs_folder
 from algorithms.config.loading import load
 from algorithms.config.placement import Placement, placement, transfer_kind
 from algorithms.models.names import ModelFacts
-from algorithms.preflight import check, memory
+from algorithms.preflight import check, fitting
+from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.description import Line, _gpu_lines
-from algorithms.preflight.memory import gpu_memory, gpu_shortage, least_gpu_bytes
+from algorithms.preflight.fitting import gpu_shortage, ways_to_fit
+from algorithms.preflight.memory import gpu_memory, learner_bytes, learner_peak, least_gpu_bytes
 from algorithms.preflight.resources import FoundGPUs, Resources, reserved
 from algorithms.r3_grpo.config import R3GRPOConfig
+from website.memory import sized
 
 SMALL = ModelFacts("1.5B", "Qwen2ForCausalLM", 1_777_088_000, 28, 2, 128, 131_072)
 LARGE = ModelFacts("7B", "Qwen2ForCausalLM", 7_615_616_512, 28, 4, 128, 131_072)
@@ -97,8 +100,8 @@ def machine(monkeypatch):
 
     def make(gib, where="this machine"):
         found = None if gib is None else FoundGPUs("580.65.06", int(gib * 2**30))
-        monkeypatch.setattr(memory, "available", lambda: Resources(16, 8, where))
-        monkeypatch.setattr(memory, "found_gpus", lambda: found)
+        monkeypatch.setattr(fitting, "available", lambda: Resources(16, 8, where))
+        monkeypatch.setattr(fitting, "found_gpus", lambda: found)
 
     return make
 
@@ -119,11 +122,56 @@ def test_the_check_fails_and_the_start_warns_where_a_gpu_is_too_small(machine, c
     row = gpu_row(config, SMALL)
     assert isinstance(row, Line) and not row.enough
     assert f"at least {needed:.1f} GiB" in row.text
-    assert "the smallest GPU here has 24.0 GiB: NOT ENOUGH; fix: rl_module.lora_rank=16" in row.text
+    assert "the smallest GPU here has 24.0 GiB: NOT ENOUGH; fix: learners.moments=8bit (19.9 GiB), or rl" in row.text
     check._warn_of_small_gpus(config, SMALL)
     (warning,) = caplog.messages
     assert "the smallest GPU here has 24.0 GiB" in warning and f"at least {needed:.1f} GiB" in warning
     assert gpu_row(config.rl_module(lora_rank=16), SMALL).enough
+
+
+def without_activations(monkeypatch, per_token=0):
+    """Count so many bytes a token, half of them with recomputed activations; there is no model here."""
+
+    def count(config, model, use):
+        recomputes = 2 if config.rl_module_settings.gradient_checkpointing else 1
+        return min(config.learners_settings.token_budget, 65_536) * per_token // recomputes
+
+    monkeypatch.setattr(fitting, "activation_bytes", count)
+    monkeypatch.setattr(fitting, "microbatch_tokens", lambda config, use: (config.learners_settings.token_budget, True))
+
+
+def test_every_way_that_is_named_makes_the_run_fit_and_says_what_it_then_needs(monkeypatch):
+    without_activations(monkeypatch, per_token=500_000)
+    use, card = ContextUse(prompt=500, plain=8700, longest=8700, row=8700), 40 * 2**30
+    config = resolve_config(
+        "deepscaler_r1_1p5b_1gpu.yaml", "rl_module.gradient_checkpointing=false", "learners.token_budget=32768"
+    )
+    assert fitting.needed_gpu_bytes(config, SMALL, use) > card
+    ways = ways_to_fit(config, SMALL, use, card).split(", or ")
+    assert ways
+    for way in ways:
+        settings, needed = re.fullmatch(r"(.*) \(([\d.]+) GiB\)", way).groups()
+        changed = resolve_config(
+            "deepscaler_r1_1p5b_1gpu.yaml",
+            "rl_module.gradient_checkpointing=false",
+            "learners.token_budget=32768",
+            *re.split(", | and ", settings),
+        )
+        count = fitting.needed_gpu_bytes(changed, SMALL, use)
+        assert count <= card and f"{count / 2**30:.1f}" == needed
+
+
+def test_where_no_setting_suffices_the_check_says_how_far_they_all_go():
+    text = ways_to_fit(resolve_config("deepscaler_r1_7b.yaml", "learners.sharding=none"), LARGE, None, 8 * 2**30)
+    assert text.startswith("a smaller model")
+    assert text.endswith(f"rl_module.lora_rank=16 alone leave it at {2 * LARGE.parameters / 0.92 / 2**30:.1f} GiB")
+
+
+def test_activations_count_in_the_update_and_not_while_engines_generate():
+    config = resolve_config("deepscaler_r1_1p5b_1gpu.yaml")
+    generating, activations = least_gpu_bytes(config, SMALL), 20 * 2**30
+    assert least_gpu_bytes(config, SMALL, 2**20) == generating
+    assert least_gpu_bytes(config, SMALL, activations) == learner_peak(config, SMALL, activations, several=True)
 
 
 @pytest.mark.parametrize(("gib", "where"), [(None, "this machine"), (0, "this machine"), (24, "the cluster")])
@@ -137,7 +185,18 @@ def test_the_guide_names_the_memory_that_the_check_prints_for_each_model():
     rows = re.findall(r"^\| `(Qwen/\S+)` \| ([\d,]+) \| ([\d.]+) GiB \| ([\d.]+) GiB \|", page, re.MULTILINE)
     assert len(rows) == 3
     for name, parameters, full, lora in rows:
-        model = ModelFacts(name, "Qwen3ForCausalLM", int(parameters.replace(",", "")), 28, 8, 128, 40_960)
-        for rank, size in ((0, full), (16, lora)):
-            config = resolve_config("own_model_1gpu.yaml", f"rl_module.model={name}", f"rl_module.lora_rank={rank}")
-            assert f"at least {size} GiB" in gpu_memory(config, model)
+        with sized(name) as (model, folder):
+            assert f"{model.parameters:,}" == parameters
+            for rank, size in ((0, full), (16, lora)):
+                settings = [f"rl_module.model={folder}", f"rl_module.lora_rank={rank}"]
+                assert f"at least {size} GiB" in gpu_memory(resolve_config("own_model_1gpu.yaml", *settings), model)
+
+
+def test_an_adapter_is_counted_with_its_gradients_and_moments():
+    with sized("Qwen/Qwen3-0.6B") as (model, folder):
+        config = resolve_config("own_model_1gpu.yaml", f"rl_module.model={folder}", "rl_module.lora_rank=16")
+    layer = 2 * (1024 + 2048) + 2 * (1024 + 1024) + 3 * (1024 + 3072)  # q and o, k and v, the three of the MLP
+    assert learner_bytes(config, model)["adapter"] == 16 * (28 * 16 * layer)
+    assert learner_bytes(config, model, at_rest=True)["adapter"] == 12 * (28 * 16 * layer)
+    config.rl_module(lora_targets=["self_attn.q_proj", "v_proj"])
+    assert learner_bytes(config, model)["adapter"] == 16 * (28 * 16 * (1024 + 2048 + 1024 + 1024))

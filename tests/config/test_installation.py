@@ -1,6 +1,7 @@
 """What a run needs of driver, CUDA and vLLM is said in a line before anything starts."""
 
 import importlib.metadata
+import re
 import tomllib
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from algorithms.config.sections import RunSettings
 from algorithms.models.names import ModelFacts
 from algorithms.preflight import memory, resources
 from algorithms.preflight.check import check, validate_start
-from algorithms.preflight.resources import FoundGPUs, Resources, driver_problem, parse_gpus
+from algorithms.preflight.resources import GPU, FoundGPUs, Resources, driver_problem, gpu_problem, parse_gpus
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 
@@ -34,10 +35,10 @@ def report(config):
 def machine(monkeypatch):
     """A machine with GPUs, as torch and the driver see it."""
 
-    def make(*, gpus, driver="580.65.06", cuda="13.0", where="this machine"):
-        for module in ("check", "description", "memory", "resources"):
+    def make(*, gpus, driver="580.65.06", cuda="13.0", where="this machine", kinds=()):
+        for module in ("check", "description", "fitting", "resources"):
             monkeypatch.setattr(f"algorithms.preflight.{module}.available", lambda: Resources(16, gpus, where))
-        monkeypatch.setattr(resources, "found_gpus", lambda: FoundGPUs(driver, 80 * 2**30))
+        monkeypatch.setattr(resources, "found_gpus", lambda: FoundGPUs(driver, 80 * 2**30, tuple(kinds)))
         monkeypatch.setattr(resources, "toolkit", lambda: cuda)
 
     return make
@@ -65,6 +66,52 @@ def test_what_nvidia_smi_lists_is_read():
     assert parse_gpus("550.54.15, 81559\n550.54.15, 40960\n") == FoundGPUs("550.54.15", 40960 * 2**20)
     assert parse_gpus("550.54.15, [N/A]\n") == FoundGPUs("550.54.15", 0)
     assert parse_gpus("No devices were found\n") is None
+    listing = "580.65.06, 16384, 7.0, Tesla V100-SXM2-16GB\n580.65.06, 24564, 8.9, NVIDIA GeForce RTX 4090\n"
+    gpus = (V100, GPU("NVIDIA GeForce RTX 4090", (8, 9)))
+    assert parse_gpus(listing) == FoundGPUs("580.65.06", 16384 * 2**20, gpus)
+
+
+def test_a_driver_that_knows_no_compute_capability_still_names_its_gpus(tmp_path, monkeypatch):
+    command = tmp_path / "nvidia-smi"
+    command.write_text("#!/bin/sh\ncase \"$*\" in *compute_cap*) exit 2;; *) echo '450.80.02, 16384';; esac\n")
+    command.chmod(0o755)
+    monkeypatch.setattr(resources, "_NVIDIA_SMI", (str(command),))
+    assert resources.found_gpus.__wrapped__() == FoundGPUs("450.80.02", 16384 * 2**20)
+
+
+V100, T4 = GPU("Tesla V100-SXM2-16GB", (7, 0)), GPU("Tesla T4", (7, 5))
+
+
+def test_a_gpu_that_torch_has_no_code_for_is_refused_by_name_before_anything_starts(config, machine):
+    config.learners(num_gpus_per_learner=1)
+    machine(gpus=1, kinds=[V100])
+    text = (
+        r"learners\.num_gpus_per_learner: torch \S+ has no code for Tesla V100-SXM2-16GB \(compute capability 7\.0\); "
+    )
+    with pytest.raises(ConfigError, match=f"^{text}fix: a GPU of capability 7.5 or higher"):
+        validate_start(config)
+    assert re.match(f"NOT USABLE: {text}", report(config)["GPU"]) and not check(config, RunSettings()).enough
+    machine(gpus=2, kinds=[T4, V100])  # one suffices, and the other may be for a screen
+    validate_start(config)
+    machine(gpus=1, kinds=[V100], cuda="12.8")
+    validate_start(config)
+    machine(gpus=1, kinds=[V100], where="the cluster")
+    assert gpu_problem(config) is None
+
+
+def test_the_code_that_torch_was_built_with_decides(monkeypatch):
+    monkeypatch.setattr("torch.cuda.get_arch_list", lambda: ["sm_100a", "sm_80", "sm_90a", "compute_120"])
+    assert resources.least_capability() == (8, 0)
+
+
+def test_vllm_takes_float16_where_a_gpu_has_no_bfloat16(config, machine):
+    config.env_runners(engine="vllm", dtype="bfloat16", gpu_memory_utilization=0.4).learners(num_gpus_per_learner=1)
+    machine(gpus=1, kinds=[T4])
+    with pytest.raises(ConfigError, match=r"^env_runners\.dtype: .* Tesla T4 .*; fix: env_runners\.dtype=float16$"):
+        validate_start(config)
+    validate_start(config.copy(copy_frozen=False).env_runners(dtype="float16"))
+    machine(gpus=1, kinds=[GPU("NVIDIA L4", (8, 9))])
+    validate_start(config)
 
 
 def test_a_machine_without_a_driver_has_no_gpus(monkeypatch):

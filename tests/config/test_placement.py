@@ -48,6 +48,28 @@ def test_the_embedded_engine_takes_weights_from_the_object_store(where):
     assert transfer_kind(layout(*where, engine="transformers")) == "object_store"
 
 
+@pytest.mark.parametrize("where", [PAIRS, OWN])
+def test_an_adapter_alone_travels_through_the_object_store_where_weights_would_go_between_gpus(where):
+    config = layout(*where, lora_weights="adapter").rl_module(lora_rank=8)
+    assert transfer_kind(config) == "object_store"
+    with pytest.raises(ConfigError, match=r"^env_runners\.weight_transfer: .* fix: env_runners\.weight_transfer=auto$"):
+        transfer_kind(config.env_runners(weight_transfer="ipc" if where is PAIRS else "nccl"))
+
+
+@pytest.mark.parametrize(
+    ("rank", "engine", "fix"),
+    [
+        (0, "vllm", "rl_module.lora_rank=16, or env_runners.lora_weights=merged"),
+        (8, "transformers", "env_runners.lora_weights=merged"),
+        (1024, "vllm", "env_runners.lora_weights=merged"),
+    ],
+)
+def test_an_adapter_alone_needs_an_adapter_and_an_engine_that_takes_one(rank, engine, fix):
+    config = layout(engine=engine, lora_weights="adapter").rl_module(lora_rank=rank)
+    with pytest.raises(ConfigError, match=f"^env_runners.lora_weights: .*; fix: {fix}$"):
+        config.check_settings()
+
+
 @pytest.mark.parametrize(
     ("config", "line"),
     [

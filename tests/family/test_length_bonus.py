@@ -32,6 +32,7 @@ PRESETS = {
     "paper_r1_7b": Bonus(1.0, "paper.yaml"),
     # Tasks: the algorithm decides.
     "own_model_1gpu": Bonus(None, "this library's: algorithms.grpo trains on correctness"),
+    "colab_t4": Bonus(None, "this library's: algorithms.grpo trains on correctness"),
     "own_model_8gpu": Bonus(None, "own_model_1gpu.yaml"),
     "deepscaler_r1_1p5b": Bonus(None, "this library's: R³ as in the paper, GRPO on correctness"),
     **{

@@ -5,9 +5,15 @@ import os
 import pytest
 import torch
 
+from algorithms.config.errors import ConfigError
+from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.chunked_logprobs import CHUNK, default_chunk
 from algorithms.learner.optimizer import make_adamw, place_step_count, step_threads, threads
 from algorithms.learner.weights import optimizer_tensors, put_optimizer_tensors
+from algorithms.models.names import ModelFacts
+from algorithms.preflight.memory import learner_bytes
+from algorithms.train.tensor_files import read_tensors, write_tensors
+from tests.own_learners import pack_optimizer
 
 SETTINGS = {"lr": 1e-2, "weight_decay": 0.1}
 
@@ -59,6 +65,62 @@ def test_a_step_count_lies_beside_the_parameters_of_a_fused_optimizer_and_on_the
     assert place_step_count(optimizer, elsewhere, torch.tensor(3.0)).device.type == "cpu"
     optimizer.defaults["fused"] = True
     assert place_step_count(optimizer, elsewhere, torch.tensor(3.0)).device.type == "meta"
+
+
+def eight_bit_layers(count=0):
+    """Layers of several sizes, after a few steps of AdamW with 8-bit moments, and the optimizer."""
+    pytest.importorskip("bitsandbytes")
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(100, 333), torch.nn.Linear(64, 32))
+    optimizer = make_adamw(list(layers.parameters()), **SETTINGS, offload=False, eight_bit=True)
+    step(layers, optimizer, count)
+    return layers, optimizer
+
+
+def test_ten_steps_with_8_bit_moments_go_where_float32_ones_go():
+    before, _ = eight_bit_layers()
+    after, optimizer = eight_bit_layers(count=10)
+    exact, _ = eight_bit_layers()
+    step(exact, make_adamw(list(exact.parameters()), **SETTINGS, offload=False), 10)
+    for start, one, two in zip(before.parameters(), after.parameters(), exact.parameters(), strict=True):
+        away = (one - two).norm() / (two - start).norm()
+        assert away < (0.02 if one.numel() >= 4096 else 1e-4)
+    held = {key: value.nbytes for key, value in optimizer.state[after[0].weight].items() if torch.is_tensor(value)}
+    moments = sum(held[key] for key in ("state1", "state2", "absmax1", "absmax2"))
+    config = GRPOConfig().learners(moments="8bit")
+    model = ModelFacts("one", "layer", after[0].weight.numel(), 1, 1, 1, None)
+    assert learner_bytes(config, model)["8-bit Adam moments"] == pytest.approx(moments, abs=8)
+
+
+def test_8_bit_moments_resume_bit_for_bit_from_their_files(tmp_path):
+    layers, optimizer = eight_bit_layers(count=3)
+    write_tensors(tmp_path, "optimizer", [pack_optimizer(layers, optimizer)])
+    other, restored = eight_bit_layers()
+    other.load_state_dict(layers.state_dict())
+    for tensors in read_tensors(tmp_path, "optimizer"):
+        put_optimizer_tensors(other, restored, tensors)
+    step(layers, optimizer, 2)
+    step(other, restored, 2)
+    for one, two in zip(layers.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)
+    assert optimizer.state[layers[0].weight]["step"] == restored.state[other[0].weight]["step"] == 5
+    for key in ("state1", "absmax2"):
+        assert torch.equal(optimizer.state[layers[0].weight][key], restored.state[other[0].weight][key])
+
+
+def test_the_state_of_the_other_optimizer_is_refused():
+    layers, eight_bit = eight_bit_layers(count=1)
+    default = make_adamw(list(layers.parameters()), **SETTINGS, offload=False)
+    step(layers, default, 1)
+    for writes, reads, fix in ((eight_bit, default, "8bit"), (default, eight_bit, "float32")):
+        with pytest.raises(ValueError, match=f"of another kind of moments; fix: learners.moments={fix}$"):
+            put_optimizer_tensors(layers, reads, dict(optimizer_tensors(layers, writes)))
+
+
+def test_8_bit_moments_need_whole_weights():
+    config = GRPOConfig().learners(moments="8bit", num_learners=1, sharding="fsdp")
+    with pytest.raises(ConfigError, match=r"^learners\.moments: .*; fix: learners\.moments=float32$"):
+        config.check_settings()
 
 
 @pytest.mark.gpu

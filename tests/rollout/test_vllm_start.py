@@ -20,7 +20,7 @@ SAID = [
     ),
     ("CUDA out of memory. Tried to allocate 20.00 GiB.", "tensor_parallel_size"),
     ("Model architectures ['FooForCausalLM'] are not supported for now.", "env_runners.engine=transformers"),
-    ("Bfloat16 is only supported on GPUs with compute capability of at least 8.0.", "env_runners.dtype=float32"),
+    ("Bfloat16 is only supported on GPUs with compute capability of at least 8.0.", "env_runners.dtype=float16"),
     ("EngineArgs.__init__() got an unexpected keyword argument 'blok_size'", "env_runners.vllm"),
     ("something new", "R3_VERBOSE=1"),
 ]

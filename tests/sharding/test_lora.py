@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 from algorithms.config.errors import ConfigError
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.model import WithoutAdapter, add_adapter, save_adapter_config
-from algorithms.learner.weights import adapter_weights, full_weights
+from algorithms.learner.weights import LearnerTensors, adapter_weights, full_weights
 from algorithms.models.names import resolve_model
 from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from algorithms.train.tensor_files import write_tensors
@@ -61,6 +61,25 @@ def test_merged_weights_are_a_plain_model_that_computes_the_same(tied):
     plain.load_state_dict(merged, strict=True)
     assert (logprobs(plain) - before).abs().max() < 1e-4
     assert torch.equal(logprobs(lm), before)
+
+
+class Sender(LearnerTensors):
+    _learner_index, sends_adapter = 0, True
+    lm = property(lambda self: self.own)
+
+    def __init__(self, lm):
+        self.own = lm
+
+
+def test_engines_may_get_the_adapter_alone_and_checkpoints_still_get_merged_weights():
+    lm = model(ADAPTED)
+    sender = Sender(lm)
+    shapes = {name: tuple(tensor.shape) for name, tensor in sender.policy_tensors()}
+    assert list(shapes.items()) == list(sender.policy_shapes().items())
+    assert set(shapes) == {name for name, _ in adapter_weights(lm)}
+    sender.open_buckets("weights", 2**40)
+    saved = sender.next_bucket()
+    assert all(torch.equal(saved[name], tensor) for name, tensor in full_weights(lm)) and not set(saved) & set(shapes)
 
 
 def test_layers_that_keep_their_matrix_transposed_are_merged_too():

@@ -11,7 +11,7 @@ def make_engine(name: str, **arguments: Any) -> Engine:
     Args:
         name: of the engine.
         arguments: model (folder or Hub id), dtype, max_num_seqs, max_response_tokens, eos_token_ids, use_gpu,
-            options.
+            options; adapter (rank, alpha, targets) of a vLLM engine that gets it alone.
 
     Raises:
         ValueError: unknown engine name, or a vLLM that is not installed.
@@ -20,6 +20,10 @@ def make_engine(name: str, **arguments: Any) -> Engine:
         from algorithms.rollout.engines.transformers import TransformersEngine
 
         return TransformersEngine(**arguments)
+    if name == "vllm" and arguments.get("adapter") is not None:
+        from algorithms.rollout.engines.vllm_adapter import AdapterVLLMEngine
+
+        return AdapterVLLMEngine(**arguments)
     if name == "vllm":
         from algorithms.rollout.engines.vllm import VLLMEngine
 

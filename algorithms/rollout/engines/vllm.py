@@ -54,6 +54,7 @@ class VLLMEngine(Engine):
         prompt_tokens: of all requests that have finished so far.
         cached_prompt_tokens: those of them that the prefix cache held already, from other samples of the prompt or
             from earlier turns.
+        lora: the adapter that requests are sampled with, as vLLM names it.
 
     Raises:
         ValueError: vLLM is not installed.
@@ -61,6 +62,7 @@ class VLLMEngine(Engine):
     """
 
     continuous_batching = True
+    lora: Any = None
 
     def __init__(
         self,
@@ -124,7 +126,7 @@ class VLLMEngine(Engine):
         self.eos_token_ids = list(eos_token_ids)
         self.weights_version = 0
         self.context_length: int | None = self.llm.model_config.max_model_len
-        self._shapes = _shapes_of_state(model, revision, trust_remote_code)
+        self._shapes = self.shapes_of_weights(model, revision, trust_remote_code)
         self._asleep = False
         self._awaited: set[str] | None = None
 
@@ -142,22 +144,39 @@ class VLLMEngine(Engine):
         elif self._running:
             self._pause()
         self.weights_version = NO_VERSION
-        self.llm.start_weight_update()
+        self.start_update()
         self._awaited = set(shapes)
 
     def add_weights(self, update: Mapping[str, Any]) -> None:
         """Load a bucket: tensors of this process, or one that vLLM receives by CUDA IPC or NCCL."""
         if self._awaited is None:
             raise RuntimeError("start_weights comes before add_weights")
-        self.llm.update_weights({"update_info": dict(update)})
+        self.take(update)
         names = [name for name, _ in update[TENSORS]] if TENSORS in update else update["names"]
         self._awaited.difference_update(names)
 
     def end_transfer(self, version: int) -> None:
         """End vLLM's update, which closes its mapping of a learner's memory."""
         require_complete(self._awaited or ())
-        self.llm.finish_weight_update(str(version))
+        self.finish_update(version)
         self._awaited = None
+
+    def shapes_of_weights(self, model: str, revision: str | None, trust_remote_code: bool) -> dict[str, Any]:
+        """Names and shapes of the weights that will come: the model's Hugging Face state dict."""
+        empty = empty_causal_lm(read_config(model, revision, trust_remote_code), trust_remote_code)
+        return {name: tuple(tensor.shape) for name, tensor in empty.state_dict().items()}
+
+    def start_update(self) -> None:
+        """Have vLLM prepare its layers."""
+        self.llm.start_weight_update()
+
+    def take(self, update: Mapping[str, Any]) -> None:
+        """Give vLLM a bucket."""
+        self.llm.update_weights({"update_info": dict(update)})
+
+    def finish_update(self, version: int) -> None:
+        """Have vLLM convert what has come."""
+        self.llm.finish_weight_update(str(version))
 
     def finish_weights(self, version: int) -> None:
         """End the update, wake the cache, and clear it, or keep it for the responses that are running."""
@@ -200,7 +219,7 @@ class VLLMEngine(Engine):
         if key in self._running:
             raise ValueError(f"request {key} is unfinished")
         prompt, parameters = self.arguments(request)
-        self.llm.llm_engine.add_request(str(key), prompt, parameters)
+        self.llm.llm_engine.add_request(str(key), prompt, parameters, lora_request=self.lora)
         self._running.add(key)
 
     def arguments(self, request: GenerationRequest) -> tuple[Any, Any]:
@@ -281,12 +300,6 @@ def _model_arguments(model: str, revision: str | None, trust_remote_code: bool) 
     ):
         arguments["enable_prefix_caching"] = False  # of recurrent states, which vLLM has only with chunked prefill
     return arguments
-
-
-def _shapes_of_state(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the model's Hugging Face state dict, without its weights."""
-    empty = empty_causal_lm(read_config(model, revision, trust_remote_code), trust_remote_code)
-    return {name: tuple(tensor.shape) for name, tensor in empty.state_dict().items()}
 
 
 def _completion(output: Any) -> Completion:

@@ -1,0 +1,106 @@
+"""Which settings would make a run fit on a GPU that is too small for it, by the counts of `--check`."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from algorithms.config.placement import engine_share, shares_gpu
+from algorithms.models.names import ModelFacts
+from algorithms.preflight.activations import activation_bytes, microbatch_tokens
+from algorithms.preflight.context_window import ContextUse
+from algorithms.preflight.memory import engine_weights, gib, least_gpu_bytes, sequence_bytes
+from algorithms.preflight.resources import BFLOAT16_CAPABILITY, available, found_gpus
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
+
+NOT_ENOUGH = ": NOT ENOUGH"
+# Ways that are named at most; each is one that suffices.
+_MOST_WAYS = 3
+# An engine's share of a GPU is suggested in such steps, with a step to spare.
+_SHARE_STEP = 0.05
+_ELSE = (
+    "a smaller model, a shorter env_runners.max_response_tokens, a larger GPU, or several "
+    "(learners.sharding=fsdp with as many learners)"
+)
+
+
+def needed_gpu_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse | None) -> int:
+    """Return what a GPU must have: `least_gpu_bytes`, and the activations of an update where `use` is known."""
+    activations = None if use is None else activation_bytes(config, model, use)
+    if use is None or activations is None:
+        return least_gpu_bytes(config, model)
+    return least_gpu_bytes(config, model, activations, several=microbatch_tokens(config, use)[1])
+
+
+def gpu_shortage(config: "BaseConfig", model: ModelFacts, use: ContextUse | None = None) -> str:
+    """Write how large this machine's smallest GPU is, and what would fit, if it is too small; "" where it is not.
+
+    Nothing is known of the GPUs of a cluster.
+    """
+    there, needed = available(), needed_gpu_bytes(config, model, use)
+    if there is None or there.where != "this machine" or not there.gpus or not needed:
+        return ""
+    found = found_gpus()
+    if found is None or not found.least_bytes or needed <= found.least_bytes:
+        return ""
+    small = f"the smallest GPU here has {gib(found.least_bytes)}{NOT_ENOUGH}"
+    return f"{small}; fix: {ways_to_fit(config, model, use, found.least_bytes)}"
+
+
+def ways_to_fit(config: "BaseConfig", model: ModelFacts, use: ContextUse | None, gpu_bytes: int) -> str:
+    """Write the fewest settings that make a run fit on GPUs of so many bytes, with what it then needs.
+
+    Args:
+        config: of the run.
+        model: that is trained.
+        use: of its context; None: activations are left out.
+        gpu_bytes: memory of the smallest GPU.
+    """
+    changes = list(_changes(config, model, use, gpu_bytes))
+    for count in range(1, len(changes) + 1):
+        needs = ((chosen, _needed(config, model, use, chosen)) for chosen in itertools.combinations(changes, count))
+        ways = [f"{_text(chosen)} ({gib(needed)})" for chosen, needed in needs if needed <= gpu_bytes]
+        if ways:
+            return ", or ".join(ways[:_MOST_WAYS])
+    if not changes:
+        return _ELSE
+    return f"{_ELSE}; {_text(changes)} alone leave it at {gib(_needed(config, model, use, changes))}"
+
+
+def _changes(
+    config: "BaseConfig", model: ModelFacts, use: ContextUse | None, gpu_bytes: int
+) -> Iterator[tuple[str, Any]]:
+    """Yield settings that save memory, those that change the training least first."""
+    module, runners = config.rl_module_settings, config.env_runners_settings
+    if use is not None and not module.gradient_checkpointing:
+        yield "rl_module.gradient_checkpointing", True
+    if use is not None and microbatch_tokens(config, use)[0] > (longest := max(use.row, use.longest)):
+        yield "learners.token_budget", longest
+    if shares_gpu(config) and (share := engine_share(config)) is not None:
+        least = (engine_weights(config, model) + sequence_bytes(config, model)) / gpu_bytes
+        if (less := round((math.ceil(least / _SHARE_STEP) + 1) * _SHARE_STEP, 2)) < share:
+            yield "env_runners.gpu_memory_utilization", less
+    if runners.dtype == "float32":
+        found = found_gpus()
+        old = found is not None and found.below(BFLOAT16_CAPABILITY)
+        yield "env_runners.dtype", "float16" if old else "bfloat16"
+    full, learners = not module.lora_rank, config.learners_settings
+    if full and learners.moments == "float32" and learners.sharding == "none":
+        yield "learners.moments", "8bit"
+    if full:
+        yield "rl_module.lora_rank", 16
+
+
+def _text(changes: Sequence[tuple[str, Any]]) -> str:
+    settings = [f"{name}={str(value).lower()}" for name, value in changes]
+    return " and ".join([", ".join(settings[:-1]), settings[-1]]) if settings[1:] else settings[0]
+
+
+def _needed(config: "BaseConfig", model: ModelFacts, use: ContextUse | None, changes: Sequence[tuple[str, Any]]) -> int:
+    sections: dict[str, dict[str, Any]] = {}
+    for name, value in changes:
+        section, _, key = name.partition(".")
+        sections.setdefault(section, {})[key] = value
+    return needed_gpu_bytes(config.copy(copy_frozen=False).apply(sections), model, use)

@@ -1,0 +1,51 @@
+"""The page of what models need, and the notebook for a T4: computed by the code of `--check`."""
+
+import importlib.util
+import json
+import shlex
+from pathlib import Path
+
+from algorithms.config.files import configs_folder
+from algorithms.config.loading import load
+from algorithms.grpo.config import GRPOConfig
+from algorithms.preflight.context_window import ContextUse
+from algorithms.preflight.fitting import needed_gpu_bytes
+from website.memory import MODELS, head, row, sized
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_has_what_the_check_counts():
+    page = (ROOT / "docs/reference/memory.md").read_text()
+    again = "run python -m website.memory > docs/reference/memory.md"
+    assert page.startswith(head()), again
+    for name in ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-8B"):  # the others take as long
+        assert row(name) in page, again
+    assert all(f"| `{name}` |" in page for name in MODELS), again
+
+
+def test_the_file_for_a_t4_fits_on_one():
+    with sized("Qwen/Qwen3-0.6B") as (facts, folder):
+        config = load(configs_folder() / "colab_t4.yaml", [f"rl_module.model={folder}"], GRPOConfig)[0]
+        config.check_settings()
+        needed = needed_gpu_bytes(config, facts, ContextUse(prompt=300, plain=812, longest=812, row=812))
+    assert config.rl_module_settings.model == folder and config.env_runners_settings.dtype == "float16"
+    assert needed < 13 * 2**30  # of 15 GiB, beside CUDA and the libraries
+
+
+def test_the_notebook_begins_with_what_nobody_has_run_and_its_commands_exist():
+    cells = json.loads((ROOT / "examples/colab_t4.ipynb").read_text())["cells"]
+    assert "*Computed, not run*" in cells[0]["source"]
+    commands = [
+        line.removeprefix("!python -m ").split(maxsplit=1)
+        for cell in cells
+        if cell["cell_type"] == "code"
+        for line in cell["source"].splitlines()
+        if line.startswith("!python -m ")
+    ]
+    assert len(commands) == 4
+    for module, arguments in commands:
+        assert importlib.util.find_spec(module)
+        words = shlex.split(arguments)
+        if "--config" in words:
+            load(configs_folder() / words[words.index("--config") + 1], [w for w in words if "=" in w], GRPOConfig)
