@@ -205,7 +205,7 @@ def check_model_config(config: AlgorithmConfig) -> None:
         if given:
             name = next(iter(given)) if isinstance(given, Mapping) else type(given).__name__
             fix = "rl_module.model, which names the policy, or a setting of section rl_module"
-            raise ConfigError(f"rl_module.model_config: {name} has no effect here; fix: {fix}")
+            raise ConfigError(f"model_config: {name} has no effect here; fix: {fix}")
 
 
 def given_callbacks(config: AlgorithmConfig) -> set[str]:

@@ -103,7 +103,7 @@ def test_each_argument_of_ppo_is_answered_with_ours(name):
 )
 def test_settings_of_a_network_of_rllibs_are_refused_but_with_a_module_of_the_users_own(given, named):
     config = GRPOConfig().rl_module(**given)
-    assert refusal(config).startswith(f"rl_module.model_config: {named} has no effect here; fix: rl_module.model, ")
+    assert refusal(config).startswith(f"model_config: {named} has no effect here; fix: rl_module.model, ")
     config.rl_module(rl_module_spec=RLModuleSpec(module_class=CausalLMModule)).check_settings()
 
 
