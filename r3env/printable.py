@@ -1,5 +1,6 @@
 """Text of others for a screen: what would steer a terminal, or turn the direction of a line, is shown instead."""
 
+import logging
 import re
 
 # Control characters but tabs and line ends; marks of direction; characters that are nothing to see; half characters.
@@ -12,3 +13,11 @@ _INVISIBLE = re.compile(
 def printable(text: str) -> str:
     r"""Return a text with an escape, such as `\x1b` or `\u202e`, in place of each character that is nothing to see."""
     return _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+class PrintableFormatter(logging.Formatter):
+    """Writes what is logged as `printable` has it: warnings quote rows, answers and other processes' errors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's text."""
+        return printable(super().format(record))

@@ -3,10 +3,13 @@
 import contextlib
 import errno
 import io
+import logging
 import os
 import stat
 import sys
 from typing import Any, TextIO
+
+from r3env.printable import PrintableFormatter
 
 # The reader of a pipe, or the terminal, is gone.
 _GONE = (errno.EPIPE, errno.EIO)
@@ -15,8 +18,9 @@ _GONE = (errno.EPIPE, errno.EIO)
 def guard_streams() -> None:
     """Guard standard input, output and error; call it first, in a process of one's own.
 
-    What an encoding lacks is written as an escape. A closed descriptor is opened on nothing, or the next file would get
-    its number, and what is printed with it. Once a reader is gone (`| head`), the rest is dropped.
+    What an encoding lacks is written as an escape, as in a warning what would steer a terminal. A closed descriptor is
+    opened on nothing, or the next file would get its number, and what is printed with it. Once a reader is gone
+    (`| head`), the rest is dropped.
     """
     for descriptor in range(3):
         with contextlib.suppress(OSError):
@@ -28,6 +32,8 @@ def guard_streams() -> None:
         sys.stdin = open(os.devnull, encoding="utf-8")
     sys.stdout = guarded(1, sys.stdout)
     sys.stderr = guarded(2, sys.stderr)
+    if logging.lastResort is not None:  # which prints warnings where nobody has set up logging
+        logging.lastResort.setFormatter(PrintableFormatter())
 
 
 def guarded(descriptor: int, like: TextIO | None = None) -> TextIO:

@@ -13,6 +13,7 @@ from algorithms.config.rllib_names import (
     RLLIB_NAMES,
     as_evaluation,
     from_rllib,
+    holds_search_space,
     is_search_space,
     our_name,
     rllib_arguments,
@@ -235,7 +236,8 @@ class BaseConfig(AlgorithmConfig):
         del flat["_references"]
         for section in self.sections:
             values = flat.pop(f"{section}{_SUFFIX}").model_dump()
-            searched = search_space.get(section, {})
+            searched = dict(search_space.get(section, {}))
+            flat |= {argument: searched.pop(argument) for argument in OF_EVALUATION if argument in searched}
             named = {RLLIB_NAMES[section, key]: searched[key] for key in searched if (section, key) in RLLIB_NAMES}
             rest = {key: value for key, value in (values | searched).items() if (section, key) not in RLLIB_NAMES}
             flat |= named
@@ -252,31 +254,39 @@ class BaseConfig(AlgorithmConfig):
 
         A single setting is written `training.group_size`, or `group_size` where one section has it; it comes last.
         """
-        sections: dict[str, dict[str, Any]] = {}
-        flat, single = {}, []
-        for key in (f"training{_SUFFIX}", "training"):
-            named = config_dict.get(key)
-            named = named.model_dump() if isinstance(named, Settings) else named
-            if isinstance(named, Mapping):
-                # First, as it names further sections; what else it holds comes with the others.
-                self.apply({"training": {name: named[name] for name in PLUGIN_SETTINGS if name in named}})
+        plain = {
+            key: value.model_dump() if isinstance(value, Settings) else value for key, value in config_dict.items()
+        }
         # What `to_dict` gives comes before what was added to it.
-        for key, value in sorted(config_dict.items(), key=lambda item: not item[0].endswith(_SUFFIX)):
+        given = dict(sorted(plain.items(), key=lambda item: not item[0].endswith(_SUFFIX)))
+        methods: dict[str, Any] = {}
+        for key in (f"training{_SUFFIX}", "training"):
+            if isinstance(named := given.get(key), Mapping):
+                methods |= {name: named[name] for name in PLUGIN_SETTINGS if name in named}
+        methods |= {
+            name: given[key] for key in given for name in PLUGIN_SETTINGS if self._place_of(key) == ("training", name)
+        }
+        sections: dict[str, dict[str, Any]] = {}
+        flat: dict[str, Any] = {}
+        single: dict[str, dict[str, Any]] = {}
+        if methods:  # first, as they have sections
+            self.apply({"training": methods})
+        for key, value in given.items():
             section = key.removesuffix(_SUFFIX)
-            if section in self.sections and isinstance(value, Mapping | Settings):
-                sections.setdefault(section, {}).update(value.model_dump() if isinstance(value, Settings) else value)
+            if section in self.sections and isinstance(value, Mapping):
+                sections.setdefault(section, {}).update(value)
             elif place := self._place_of(key):
-                single.append((*place, value))
+                single.setdefault(place[0], {})[place[1]] = value
             else:
                 flat[key] = value
+        if methods:
+            sections["training"] = sections.get("training", {}) | methods
         of_evaluation = {key: flat.pop(key) for key in OF_EVALUATION if key in flat}
         super().update_from_dict(flat)
         self.apply(sections)
         for key, value in of_evaluation.items():
             setattr(self, key, value)
-        for section, name, value in single:
-            self._set(section, {name: value}, rllib=False)
-        return self
+        return self.apply(single)
 
     def _place_of(self, key: str) -> tuple[str, str] | None:
         """Return section and name of a single setting; None for what is RLlib's, and where several sections have it."""
@@ -295,6 +305,11 @@ class BaseConfig(AlgorithmConfig):
         elif key in OUR_NAMES and f"{OUR_NAMES[key][0]}{_SUFFIX}" in self.__dict__:
             self._set(OUR_NAMES[key][0], {key: value})
         elif key in OF_EVALUATION and f"evaluation{_SUFFIX}" in self.__dict__:
+            others = {name: each for name, each in self._search_space.get("evaluation", {}).items() if name != key}
+            searched = {key: value} if holds_search_space(value) else {}
+            self._search_space = {**self._search_space, "evaluation": others | searched}
+            if searched:
+                return
             self._set("evaluation", as_evaluation(key, value))
             if key == "evaluation_duration":  # the other one would set RLlib's copy for evaluations too
                 super().__setattr__(key, value)

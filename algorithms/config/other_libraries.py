@@ -1,6 +1,6 @@
-"""TRL's and verl's names of our settings, for the error of whoever types one.
+"""TRL's and verl's names of our settings, and those of RLlib's other algorithms, for the error of whoever types one.
 
-A test compares them with the tables of docs/guides/coming-from-trl-or-verl.md.
+A test compares the former with the tables of docs/guides/coming-from-trl-or-verl.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -144,6 +144,22 @@ def _by_theirs(names: Mapping[str, str]) -> Mapping[str, str]:
 OTHER_NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType({"TRL": _by_theirs(_TRL), "verl": _by_theirs(_VERL)})
 
 
+# Arguments of PPO and its like in RLlib, which `AlgorithmConfig` does not have.
+_OF_PPO: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("clip_param", "vf_clip_param"), "fix: training.clip_low and training.clip_high"),
+        **dict.fromkeys(("kl_coeff", "use_kl_loss", "kl_target"), "fix: training.beta"),
+        "entropy_coeff_schedule": "fix: entropy_bonus.coefficient, see configs/entropy_bonus.yaml",
+        "num_sgd_iter": "fix: training.passes",
+        "sgd_minibatch_size": "fix: training.minibatches",
+        **dict.fromkeys(
+            ("lambda_", "use_gae", "use_critic", "vf_loss_coeff", "vf_share_layers"),
+            "there is no value function: a group's rewards are the baseline; fix: leave it out",
+        ),
+    }
+)
+
+
 def explain_other_name(written: str) -> str | None:
     """Return the end of an error line for another library's name of a setting; None where it is none.
 
@@ -153,7 +169,7 @@ def explain_other_name(written: str) -> str | None:
     """
     if found := _find(written):
         return f"{found.theirs} is {found.library}'s name; fix: write {found.ours}, see {_PAGE}"
-    return None
+    return _OF_PPO.get(written.rpartition(".")[2])
 
 
 def explain_other_sections(sections: Mapping[str, object]) -> str | None:

@@ -155,20 +155,6 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
 REFUSED: Mapping[str, str] = MappingProxyType(
     {name: answer for answer, names in _REFUSED.items() for name in names.split()}
 )
-# Arguments of other algorithms of RLlib.
-_OTHER_ALGORITHMS: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("clip_param", "vf_clip_param"), "fix: training.clip_low and training.clip_high"),
-        **dict.fromkeys(("kl_coeff", "use_kl_loss", "kl_target"), "fix: training.beta"),
-        **dict.fromkeys(("entropy_coeff",), "fix: configs/entropy_bonus.yaml, section entropy_bonus"),
-        **dict.fromkeys(("num_sgd_iter",), "fix: training.passes"),
-        **dict.fromkeys(("sgd_minibatch_size",), "fix: training.minibatches"),
-        **dict.fromkeys(
-            ("lambda_", "use_gae", "use_critic", "vf_loss_coeff", "vf_share_layers"),
-            "there is no value function: a group's rewards are the baseline",
-        ),
-    }
-)
 
 
 def argument_of(attribute: str) -> str:
@@ -206,6 +192,22 @@ def check_arguments(config: AlgorithmConfig, untouched: AlgorithmConfig, section
                 raise ConfigError(f"{kind.__name__}.{place}: is never called here; known: {known}")
 
 
+def check_model_config(config: AlgorithmConfig) -> None:
+    """Refuse what RLlib would give to a network of its own: settings, and a catalog.
+
+    Raises:
+        ConfigError: one line that names the first such setting.
+    """
+    spec: Any = config._rl_module_spec
+    if getattr(spec, "module_class", None) is not None:  # of the user's own
+        return
+    for given in (config._model_config, getattr(spec, "model_config", None)):
+        if given:
+            name = next(iter(given)) if isinstance(given, Mapping) else type(given).__name__
+            fix = "rl_module.model, which names the policy, or a setting of section rl_module"
+            raise ConfigError(f"model_config: {name} has no effect here; fix: {fix}")
+
+
 def given_callbacks(config: AlgorithmConfig) -> set[str]:
     """Return the places of a configuration's callbacks, as methods and as functions."""
     methods = {place for kind in _classes(config.callbacks_class) for place in _places(kind)}
@@ -218,7 +220,7 @@ def _is_rllibs(name: str) -> bool:
 
 
 def _answer(name: str, sections: Mapping[str, Iterable[str]]) -> str:
-    if known := REFUSED.get(name) or _OTHER_ALGORITHMS.get(name):
+    if known := REFUSED.get(name):
         return known if known.startswith("fix: ") else f"{known}; fix: leave it out"
     if owners := [f"{section}.{name}" for section, keys in sections.items() if name in keys]:
         return f"fix: {' or '.join(owners[:3])}"

@@ -49,7 +49,13 @@ def to_rllib(rllib_name: str, value: Any) -> Any:
 
 
 def from_rllib(rllib_name: str | None, value: Any) -> Any:
-    """Return RLlib's value as our setting holds it."""
+    """Return RLlib's value as our setting holds it.
+
+    Raises:
+        ConfigError: a schedule of RLlib's, which is a list.
+    """
+    if rllib_name == "lr" and isinstance(value, list | tuple):
+        raise ConfigError(f"training.lr: {shown(value)} is not a number; fix: training.lr_schedule and warmup_steps")
     if rllib_name == "env":
         return environment_id(value)
     return 0 if rllib_name in _NONE_IS_ZERO and value is None else value
@@ -68,7 +74,10 @@ def as_evaluation(argument: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping | None):
         raise ConfigError(f"evaluation_config: {shown(value)} is not a mapping; fix: section evaluation")
     given = dict(value or {})
-    settings = {} if given.pop("explore", None) in (None, True) else dict(_GREEDY)
+    explores = given.pop("explore", True)
+    if explores not in (None, True, False):
+        raise ConfigError(f"evaluation_config: explore={shown(explores)} is not true or false")
+    settings = {} if explores in (None, True) else dict(_GREEDY)
     held_out = dict(given.pop("env_config", None) or {})
     settings |= {key: held_out.pop(key) for key in ("data", "columns") if key in held_out}
     if unknown := [*given, *(f"env_config.{key}" for key in held_out)]:
@@ -86,3 +95,8 @@ def rllib_arguments(section: str) -> frozenset[str]:
 def is_search_space(value: object) -> bool:
     """Return whether a value is one that Ray Tune replaces, trial by trial."""
     return isinstance(value, Domain) or (isinstance(value, Mapping) and set(value) == {"grid_search"})
+
+
+def holds_search_space(value: object) -> bool:
+    """Return whether a value is one of these, or a mapping with one in it."""
+    return is_search_space(value) or (isinstance(value, Mapping) and any(map(holds_search_space, value.values())))

@@ -73,6 +73,13 @@ TRAINING_LOOP = "training_loop"
 _logger = logging.getLogger(__name__)
 
 
+def _refused(answer: str) -> Callable[..., Any]:
+    def refuse(algorithm: Algorithm, *args: Any, **kwargs: Any) -> Any:
+        raise ConfigError(answer)
+
+    return refuse
+
+
 class BaseAlgorithm(Algorithm):
     """An RLlib algorithm whose training step runs stages, one after another, through `run_stage`.
 
@@ -377,6 +384,17 @@ class BaseAlgorithm(Algorithm):
         for tensors in tensor_buckets(self.learner_group, "weights"):
             put_weights(module.lm, tensors)
         return module
+
+    add_module = remove_module = _refused("there is one policy, which cannot be removed")
+    compute_single_action = compute_actions = _refused("there are no actions; fix: algo.sample('a problem')")
+    get_policy = _refused("RLlib's former API stack is not there; fix: algo.get_module()")
+
+    def set_weights(self, weights: dict[str, Any]) -> None:
+        """Give learners and engines the result of `get_weights`; rollouts made ahead are dropped."""
+        self.abandon_rollouts()
+        self.learner_group.set_weights(weights)
+        set_version(self.learner_group, self.rollout_workers.version + 1)
+        self.rollout_workers.push_weights()
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
         """Do nothing: RLlib would restore dead runners with their first weights; `rollout_workers` does it."""

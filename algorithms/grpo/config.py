@@ -21,7 +21,7 @@ from algorithms.config.consistency import (
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.machine import RLModuleSettings
 from algorithms.config.placement import check_placement
-from algorithms.config.rllib_arguments import check_arguments
+from algorithms.config.rllib_arguments import check_arguments, check_model_config
 from algorithms.config.schema import Settings
 from algorithms.config.sections import EnvironmentSettings, TrainingSettings
 from algorithms.grpo.mechanism import Mechanism
@@ -42,6 +42,7 @@ from algorithms.preflight.context_window import check_temperatures
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
     from ray.rllib.core.learner import Learner
+    from ray.rllib.core.learner.learner_group import LearnerGroup
     from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 __all__ = ["ConfigError", "GRPOConfig"]
@@ -120,6 +121,8 @@ class GRPOConfig(BaseConfig):
         self.check_search_space()
         if self.TRAINS and not self.in_evaluation:  # RLlib's copy for runners of its own, which there are none of
             check_arguments(self, type(self)(), {name: kind.model_fields for name, kind in self.sections.items()})
+            if type(self).get_default_rl_module_spec is GRPOConfig.get_default_rl_module_spec:
+                check_model_config(self)
         check_placement(self)
         check_temperatures(self)
         check_adapter(self.env_runners_settings, self.rl_module_settings)
@@ -277,6 +280,15 @@ class GRPOConfig(BaseConfig):
             self.algo_class = self.default_algo_class()
         self.note_checked()
         return super().build_algo(use_copy=use_copy)
+
+    def build_learner_group(
+        self, *, env: Any = None, spaces: Any = None, rl_module_spec: Any = None, placement_group: Any = None
+    ) -> "LearnerGroup":
+        """Build the learners as RLlib does, in a group that calls no Ray but its own."""
+        from algorithms.learner.rllib_group import BoundLearnerGroup
+
+        spec = rl_module_spec or self.get_multi_rl_module_spec(env=env, spaces=spaces)
+        return BoundLearnerGroup(config=self.copy(), module_spec=spec, placement_group=placement_group)
 
     def get_default_learner_class(self) -> "type[Learner]":
         """Return the learner, for RLlib."""

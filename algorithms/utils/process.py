@@ -111,6 +111,7 @@ def _logging_goes_to(stream: TextIO) -> Iterator[None]:
     if last is not None:
         logging.lastResort = logging.StreamHandler(stream)
         logging.lastResort.setLevel(last.level)
+        logging.lastResort.setFormatter(last.formatter)
     try:
         yield
     finally:

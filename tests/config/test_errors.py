@@ -10,7 +10,11 @@ WRONG = [
     ("training", {"lr": -1}, "training.lr: -1 is not a number >= 0; the default is 1e-06"),
     ("training", {"lr": "abc"}, "training.lr: 'abc' is not a number >= 0; the default is 1e-06"),
     ("training", {"lr": float("nan")}, "training.lr: nan is not a number >= 0; the default is 1e-06"),
-    ("training", {"lr": [[0, 1e-3]]}, "training.lr: [[0, 0.001]] is not a number >= 0; the default is 1e-06"),
+    (
+        "training",
+        {"lr": [[0, 1e-3]]},
+        "training.lr: [[0, 0.001]] is not a number; fix: training.lr_schedule and warmup_steps",
+    ),
     ("training", {"group_size": 1}, "training.group_size: 1 is not a whole number >= 2; the default is 8"),
     (
         "training",

@@ -4,10 +4,14 @@ import inspect
 
 import pytest
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from algorithms.config.rllib_arguments import CALLBACKS, EFFECTIVE, REFUSED, argument_of
 from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.learner.model import CausalLMModule
 from algorithms.r3_grpo.config import R3GRPOConfig
 from tests.docs.pages import DOCS
 from website.rllib_arguments import page
@@ -77,10 +81,42 @@ def test_a_name_that_rllib_does_not_have_is_refused_with_ours(name, fix):
 
 
 @pytest.mark.parametrize(
+    "name",
+    sorted(
+        {*inspect.signature(PPOConfig.training).parameters}
+        - {*inspect.signature(AlgorithmConfig.training).parameters, "kwargs"}
+    ),
+)
+def test_each_argument_of_ppo_is_answered_with_ours(name):
+    with pytest.raises(ConfigError, match=f"^training.{name}: ") as caught:
+        GRPOConfig().training(**{name: [[0, 1e-4], [1000, 1e-5]]})
+    assert "fix: " in str(caught.value) or name == "lr_schedule"  # which is a setting, and says what it takes
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"model_config": DefaultModelConfig(fcnet_hiddens=[32])}, "DefaultModelConfig"),
+        ({"model_config": {"fcnet_hiddens": [32], "gradient_checkpointing": True}}, "fcnet_hiddens"),
+        ({"rl_module_spec": RLModuleSpec(model_config={"fcnet_hiddens": [32]})}, "fcnet_hiddens"),
+    ],
+)
+def test_settings_of_a_network_of_rllibs_are_refused_but_with_a_module_of_the_users_own(given, named):
+    config = GRPOConfig().rl_module(**given)
+    assert refusal(config).startswith(f"model_config: {named} has no effect here; fix: rl_module.model, ")
+    config.rl_module(rl_module_spec=RLModuleSpec(module_class=CausalLMModule)).check_settings()
+
+
+def test_a_schedule_of_rllibs_is_refused_with_ours():
+    with pytest.raises(ConfigError, match=r"^training.lr: \[\[0, 0.1\]\] is not a number; fix: training.lr_schedule"):
+        GRPOConfig().training(lr=[[0, 0.1]])
+
+
+@pytest.mark.parametrize(
     ("given", "line"),
     [
         ({"evaluation_duration": "auto"}, "evaluation_duration: 'auto' is no number of episodes"),
-        ({"evaluation_duration": {"grid_search": [1]}}, "evaluation_duration: "),
+        ({"evaluation_config": {"explore": "no"}}, "evaluation_config: explore='no' is not true or false"),
         ({"evaluation_config": {"lr": 1}}, "evaluation_config: lr has no effect here; fix: section evaluation"),
         ({"evaluation_config": {"env_config": {"zoom": 1}}}, "evaluation_config: env_config.zoom has no effect here"),
     ],

@@ -106,6 +106,39 @@ def test_a_search_space_reaches_tune_and_its_choice_comes_back():
     )
 
 
+def test_the_length_and_the_greed_of_evaluations_may_be_searched():
+    config = GRPOConfig().evaluation(
+        evaluation_duration=tune.grid_search([4, 8]), evaluation_config={"explore": tune.choice([True, False])}
+    )
+    with pytest.raises(ConfigError, match=r"^evaluation\.evaluation_duration: is still a search space; fix: .*Tuner"):
+        config.check_settings()
+    flat = config.to_dict()
+    assert flat["evaluation_duration"] == {"grid_search": [4, 8]}
+    flat["evaluation_duration"], flat["evaluation_config"]["explore"] = 4, False
+    chosen = GRPOConfig.from_dict(flat)
+    chosen.check_settings()
+    assert (chosen.evaluation_settings.limit, chosen.evaluation_settings.temperature) == (4, 0.0)
+    config.evaluation(evaluation_duration=2, evaluation_config={}).check_settings()
+    assert config.evaluation_settings.limit == 2
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"training.mechanisms": ["examples.hints:Hints"]},
+        {"mechanisms": ["examples.hints:Hints"]},
+        {"training": {"mechanisms": ["examples.hints:Hints"]}},
+    ],
+)
+@pytest.mark.parametrize("single", ["hints.max_groups", "max_groups"])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_trial_chooses_a_method_and_its_settings_in_any_order(config, named, single, before):
+    added = {single: 3, **named, "hints": {"enabled": False}}
+    chosen = R3GRPOConfig.from_dict(added | config.to_dict() if before else config.to_dict() | added)
+    assert (chosen.hints_settings.max_groups, chosen.hints_settings.enabled) == (3, False)
+    assert (chosen.lr, chosen.training_settings.group_size, chosen.replay_settings.k) == (0.5, 4, 2)
+
+
 def test_a_system_turn_may_be_searched_and_outlives_a_change_of_the_constructors_arguments(config):
     flat = config.environment(system=tune.choice(["Be brief.", "Be kind."])).to_dict()
     flat["environment_settings"]["system"] = "Be kind."

@@ -2,6 +2,9 @@
 
 import io
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -23,6 +26,7 @@ from r3env import inspect as r3env_inspect
 from r3env.data.sources import DataError
 from r3env.printable import printable
 
+ROOT = Path(__file__).parents[2]
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b1m\u202egnp\u2066\u200b\x08\x7f[/red]"
 SHOWN = r"\x1b[2J\x1b]0;owned\x07\x9b1m\u202egnp\u2066\u200b\x08\x7f[/red]"
 
@@ -129,6 +133,27 @@ def test_progress_and_the_closing_table(tmp_path):
     summary = {"eval": {"before": {"pass@1": 0.1}, "after": {"pass@1": 0.2}}}
     print_closing_table(summary, tmp_path, problems=HOSTILE, console=Console(file=stream, width=200))
     assert_harmless(stream.getvalue())
+
+
+WARNS = """
+import logging, sys
+from algorithms.utils.process import native_stderr_held_back
+from r3env.streams import guard_streams
+
+guard_streams()
+logger = logging.getLogger("r3env.data.loading")
+logger.warning("column %s", sys.argv[1])
+with native_stderr_held_back():
+    logger.warning("column %s", sys.argv[1])
+"""
+
+
+def test_warnings_of_a_command():
+    ended = subprocess.run(
+        [sys.executable, "-c", WARNS, HOSTILE], cwd=ROOT, capture_output=True, encoding="utf-8", timeout=120
+    )
+    assert ended.stderr.count(f"column {SHOWN}\n") == 2
+    assert_harmless(ended.stderr)
 
 
 def test_the_page_of_a_report():

@@ -9,6 +9,7 @@ import torch
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS
 
+from algorithms.config.errors import ConfigError
 from algorithms.rollout.conversation import conversation
 from algorithms.rollout.failures import EpisodesFailed
 from algorithms.rollout.types import Split
@@ -193,7 +194,15 @@ def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build):
     greedy = set(algorithm.sample(query.problem, 3, temperature=0.0))
     assert len(set(answers)) > 1 == len(greedy)
     (begun,) = algorithm.sample(query.problem, temperature=0.0, max_response_tokens=2)
-    assert greedy.pop().startswith(begun)
+    assert min(greedy).startswith(begun)
+    for call in (algorithm.remove_module, algorithm.compute_single_action, algorithm.get_policy):
+        with pytest.raises(ConfigError, match="^(there is one policy|.*; fix: algo.)"):
+            call("default_policy")
+    weights = algorithm.get_weights()
+    algorithm.set_weights({name: {key: 0 * value for key, value in own.items()} for name, own in weights.items()})
+    assert {*algorithm.sample(query.problem, temperature=0.0)} != greedy
+    algorithm.set_weights(weights)
+    assert {*algorithm.sample(query.problem, temperature=0.0)} == greedy
     with pytest.raises(ValueError, match="sample: no conversation; fix: a text, or turns with `role` and `content`"):
         algorithm.sample([{"content": "?"}])
     with pytest.raises(ValueError, match=r"sample: reset: .* tokens leave no room"):

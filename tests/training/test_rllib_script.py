@@ -1,5 +1,6 @@
 """Scripts as RLlib's users write them: those of its documentation for PPO, with the names of the classes changed."""
 
+import gc
 import sys
 
 import pytest
@@ -12,7 +13,8 @@ from ray.rllib.utils.test_utils import check_train_results_new_api_stack
 from ray.tune.registry import get_trainable_cls
 
 from algorithms.grpo.algorithm import GRPO
-from algorithms.grpo.config import ConfigError
+from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.learner.rllib_group import BoundLearnerGroup, _this_ray
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Split
@@ -66,6 +68,7 @@ def test_a_script_of_an_rllib_user_runs(grpo_config, build, tmp_path):
     assert result["training_iteration"] == algo.iteration
     assert result[EVALUATION_RESULTS][ENV_RUNNER_RESULTS].keys() == {EPISODE_RETURN_MEAN}
     assert algo.evaluate()[ENV_RUNNER_RESULTS].keys() == {EPISODE_RETURN_MEAN}
+    assert isinstance(algo.learner_group, BoundLearnerGroup)
     module = algo.get_module()
     path = algo.save_to_path(str(tmp_path / "checkpoint"))
     restored = Algorithm.from_checkpoint(path)
@@ -77,6 +80,19 @@ def test_a_script_of_an_rllib_user_runs(grpo_config, build, tmp_path):
             assert found.equal(expected), name
     finally:
         restored.stop()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_learners_that_nobody_ends_are_ended_by_python_unless_their_ray_is_gone(ray_session, is_there, monkeypatch):
+    """In another Ray that call would wait for ever, without one it would start one."""
+    ended = []
+    monkeypatch.setattr(BoundLearnerGroup, "shutdown", lambda group: ended.append(group._ray))
+    group = BoundLearnerGroup.__new__(BoundLearnerGroup)
+    group.config, group._is_shut_down = GRPOConfig().learners(num_learners=1), False
+    group._ray = _this_ray() if is_there else ("another", "01000000")
+    del group
+    gc.collect()
+    assert len(ended) == is_there
 
 
 def test_a_trial_that_cannot_begin_ends_in_one_line(grpo_config, tmp_path):
