@@ -13,12 +13,10 @@ from algorithms.config.loading import load
 from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import ModelFacts, model_facts
 from algorithms.preflight.context_window import ContextUse
-from algorithms.preflight.fitting import needed_gpu_bytes
+from algorithms.preflight.fitting import CUDA_BYTES, needed_gpu_bytes
 
 _CONFIG = "own_model_1gpu.yaml"
 _PROMPT, _RESPONSE = 512, 2048
-# What CUDA and the libraries take beside what is counted.
-_LIBRARIES = 1.5 * 2**30
 CARDS: Mapping[str, float] = MappingProxyType({"16 GB": 15.0, "24 GB": 24.0, "40 GB": 40.0, "80 GB": 79.6})
 WAYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -62,7 +60,7 @@ What a GPU must have at least to train a model with `configs/{_CONFIG}`, engine 
 `--check`, which does it for your own configuration and names the settings that would make it fit. Nothing here says how
 long a step takes.
 
-The card in brackets is the smallest of 16, 24, 40 and 80 GB that holds it beside {_LIBRARIES / 2**30:g} GiB for CUDA
+The card in brackets is the smallest of 16, 24, 40 and 80 GB that holds it beside {CUDA_BYTES / 2**30:g} GiB for CUDA
 and the libraries. A T4 has 16 GB and no bfloat16: see [small GPUs](../guides/small-gpus.md).
 
 | model | parameters | {" | ".join(WAYS)} |
@@ -108,7 +106,7 @@ def _needed(facts: ModelFacts, folder: str, overrides: tuple[str, ...]) -> int:
 
 
 def _cell(count: int) -> str:
-    card = next((name for name, gib in CARDS.items() if count + _LIBRARIES <= gib * 2**30), "more than 80 GB")
+    card = next((name for name, gib in CARDS.items() if count + CUDA_BYTES <= gib * 2**30), "more than 80 GB")
     return f"{count / 2**30:.1f} GiB ({card})"
 
 

@@ -37,7 +37,7 @@ class RLModuleSettings(Settings):
     )
     dtype: Literal["float32", "bfloat16"] = setting(
         ByMachine("bfloat16", "float32"),
-        "Compute dtype of the learners; master weights and moments are always float32.",
+        "Compute dtype of the learners; master weights are always float32.",
     )
     gradient_checkpointing: bool = setting(
         False, "Whether to recompute activations in the backward pass, to save memory."

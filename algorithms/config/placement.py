@@ -107,6 +107,7 @@ def check_placement(config: "BaseConfig") -> None:
     _check_spares(config)
     _check_utilization(config)
     _check_tensor_parallel(config)
+    _check_adapter_dtype(config)
 
 
 def shares_gpu(config: "BaseConfig") -> bool:
@@ -198,6 +199,14 @@ def _check_utilization(config: "BaseConfig") -> None:
         raise ConfigError(
             "env_runners.gpu_memory_utilization: is not set, and vLLM would take nearly all of a GPU that a "
             "learner needs too; fix: env_runners.gpu_memory_utilization=0.45"
+        )
+
+
+def _check_adapter_dtype(config: "BaseConfig") -> None:
+    if sends_adapter(config) and engine_is_on_gpu(config) and config.env_runners_settings.dtype == "float32":
+        raise ConfigError(
+            "env_runners.dtype: on a GPU vLLM computes an adapter in 16 bits alone; fix: env_runners.dtype=bfloat16, "
+            "or env_runners.lora_weights=merged"
         )
 
 

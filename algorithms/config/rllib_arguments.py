@@ -13,6 +13,7 @@ from typing import Any
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.core import DEFAULT_MODULE_ID
 
 from algorithms.config.errors import ConfigError, close_match
 from algorithms.config.other_libraries import explain_other_name
@@ -193,12 +194,13 @@ def check_arguments(config: AlgorithmConfig, untouched: AlgorithmConfig, section
 
 
 def check_model_config(config: AlgorithmConfig) -> None:
-    """Refuse what RLlib would give to a network of its own: settings, and a catalog.
+    """Refuse settings that RLlib would give to a network of its own.
 
     Raises:
         ConfigError: one line that names the first such setting.
     """
-    spec: Any = config._rl_module_spec
+    spec: Any = getattr(config._rl_module_spec, "rl_module_specs", config._rl_module_spec)
+    spec = spec.get(DEFAULT_MODULE_ID) if isinstance(spec, Mapping) else spec
     if getattr(spec, "module_class", None) is not None:  # of the user's own
         return
     for given in (config._model_config, getattr(spec, "model_config", None)):

@@ -48,7 +48,14 @@ from algorithms.grpo.state import history_savepoint, open_history, pack_states, 
 from algorithms.grpo.types import Sample, StepBatch
 from algorithms.history.store import FILE_NAME as HISTORY_FILE
 from algorithms.learner.forward import ScoringModel, Statistic
-from algorithms.learner.group import find_deviations, learner_facts, score_rows, set_version, tensor_buckets
+from algorithms.learner.group import (
+    find_deviations,
+    learner_facts,
+    put_weights_as_rllib,
+    score_rows,
+    set_version,
+    tensor_buckets,
+)
 from algorithms.learner.model import CausalLMModule
 from algorithms.learner.weights import put_weights
 from algorithms.models.names import fetch_model, resolve_model
@@ -385,15 +392,23 @@ class BaseAlgorithm(Algorithm):
             put_weights(module.lm, tensors)
         return module
 
-    add_module = remove_module = _refused("there is one policy, which cannot be removed")
+    add_module = remove_module = add_policy = remove_policy = _refused("there is one policy, and it stays")
     compute_single_action = compute_actions = _refused("there are no actions; fix: algo.sample('a problem')")
     get_policy = _refused("RLlib's former API stack is not there; fix: algo.get_module()")
 
     def set_weights(self, weights: dict[str, Any]) -> None:
-        """Give learners and engines the result of `get_weights`; rollouts made ahead are dropped."""
+        """Give learners and engines the result of `get_weights`; rollouts made ahead are dropped.
+
+        Raises:
+            ConfigError: `weights` are not by module.
+            RuntimeError: a name or a shape that the model does not have.
+        """
+        if weights.keys() != {DEFAULT_MODULE_ID}:
+            raise ConfigError(
+                f"set_weights: the keys are not [{DEFAULT_MODULE_ID!r}]; fix: give what get_weights returns"
+            )
+        put_weights_as_rllib(self.learner_group, weights, self.rollout_workers.version + 1)
         self.abandon_rollouts()
-        self.learner_group.set_weights(weights)
-        set_version(self.learner_group, self.rollout_workers.version + 1)
         self.rollout_workers.push_weights()
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:

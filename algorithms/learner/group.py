@@ -1,6 +1,6 @@
 """Calls to the learner group: rows are assigned by cost, and results come back in the rows' order."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -9,8 +9,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import ray
 import torch
+from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.learner.training_data import TrainingData
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.calls import Answers, call_learners
@@ -172,13 +174,18 @@ def put_tensors(learner_group: LearnerGroup, kind: Kind, tensors: dict[str, torc
         ValueError: a name or a shape that the model does not have.
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
-    reference = ray.put(tensors) if learner_group.is_remote else tensors
+    _each_with(learner_group, tensors, lambda learner, given: learner.put_bucket(kind, given))
 
-    def put(learner: GRPOLearner) -> None:
-        # waits: Ray raises when the machine that holds it is lost
-        learner.put_bucket(kind, ray.get(reference) if isinstance(reference, ray.ObjectRef) else reference)
 
-    each_learner(learner_group, put)
+def put_weights_as_rllib(learner_group: LearnerGroup, weights: Mapping[str, Any], version: int) -> None:
+    """Load RLlib's form of the weights, `Learner.get_state`'s module by module, as this version.
+
+    Raises:
+        RuntimeError: a name or a shape that the model does not have.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
+    """
+    state = {COMPONENT_RL_MODULE: weights, WEIGHTS_SEQ_NO: version}
+    _each_with(learner_group, state, lambda learner, given: learner.set_state(given))
 
 
 def set_version(learner_group: LearnerGroup, version: int) -> None:
@@ -201,6 +208,17 @@ def each_learner(learner_group: LearnerGroup, function: Callable[[GRPOLearner], 
     if answers.errors or len(answers.results) != max(1, len(learner_group)):
         raise _to_error(learner_group, answers)
     return answers.results
+
+
+def _each_with(learner_group: LearnerGroup, data: Any, function: Callable[[GRPOLearner, Any], T]) -> list[T]:
+    """Run a function on all learners, each with all of the data."""
+    reference = ray.put(data) if learner_group.is_remote else data
+
+    def call(learner: GRPOLearner) -> T:
+        # waits: Ray raises when the machine that holds it is lost
+        return function(learner, ray.get(reference) if isinstance(reference, ray.ObjectRef) else reference)
+
+    return each_learner(learner_group, call)
 
 
 def _each_with_its_part(

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
 
 NOT_ENOUGH = ": NOT ENOUGH"
+# What CUDA and the libraries take beside what is counted.
+CUDA_BYTES = 3 * 2**29
 # Ways that are named at most; each is one that suffices.
 _MOST_WAYS = 3
 # An engine's share of a GPU is suggested in such steps, with a step to spare.
@@ -43,7 +45,7 @@ def gpu_shortage(config: "BaseConfig", model: ModelFacts, use: ContextUse | None
     if there is None or there.where != "this machine" or not there.gpus or not needed:
         return ""
     found = found_gpus()
-    if found is None or not found.least_bytes or needed <= found.least_bytes:
+    if found is None or not found.least_bytes or needed + CUDA_BYTES <= found.least_bytes:
         return ""
     small = f"the smallest GPU here has {gib(found.least_bytes)}{NOT_ENOUGH}"
     return f"{small}; fix: {ways_to_fit(config, model, use, found.least_bytes)}"
@@ -61,7 +63,7 @@ def ways_to_fit(config: "BaseConfig", model: ModelFacts, use: ContextUse | None,
     changes = list(_changes(config, model, use, gpu_bytes))
     for count in range(1, len(changes) + 1):
         needs = ((chosen, _needed(config, model, use, chosen)) for chosen in itertools.combinations(changes, count))
-        ways = [f"{_text(chosen)} ({gib(needed)})" for chosen, needed in needs if needed <= gpu_bytes]
+        ways = [f"{_text(chosen)} ({gib(needed)})" for chosen, needed in needs if needed + CUDA_BYTES <= gpu_bytes]
         if ways:
             return ", or ".join(ways[:_MOST_WAYS])
     if not changes:

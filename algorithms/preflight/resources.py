@@ -4,6 +4,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,11 +61,17 @@ class FoundGPUs:
         return [gpu for gpu in self.gpus if gpu.capability < capability]
 
 
+# Of CUDA_VISIBLE_DEVICES, what the driver's tool takes too.
+_GPU_NAMES = re.compile(r"(\d+|GPU-[\w-]+)(,(\d+|GPU-[\w-]+))*")
+
+
 @functools.cache
 def found_gpus() -> FoundGPUs | None:
-    """Query the driver for this machine's GPUs; None without a driver, or if it does not answer."""
+    """Query the driver for this machine's visible GPUs; None without a driver, or if it does not answer."""
     for query in _QUERIES:
-        command = [*_NVIDIA_SMI, f"--query-gpu={query}"]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        only = ["-i", visible] if _GPU_NAMES.fullmatch(visible) else []
+        command = [*_NVIDIA_SMI, f"--query-gpu={query}", *only]
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=_NVIDIA_SMI_TIMEOUT_S)
         except (OSError, subprocess.SubprocessError):
@@ -114,7 +121,8 @@ def gpu_problem(config: "BaseConfig") -> str | None:
         return f"{key}: torch {version} has no code for {gpu}; fix: a GPU of capability {least} or higher, or {key}=0"
     in_bfloat16 = runners.engine == "vllm" and runners.dtype == "bfloat16" and engine_is_on_gpu(config)
     if in_bfloat16 and (gpu := too_old(BFLOAT16_CAPABILITY)):
-        return f"env_runners.dtype: vLLM has no bfloat16 on {gpu}; fix: env_runners.dtype=float16"
+        fix = "env_runners.dtype=float16, or float32 for a model that vLLM refuses in it (Gemma 2 and 3, GLM-4)"
+        return f"env_runners.dtype: vLLM has no bfloat16 on {gpu}; fix: {fix}"
     return None
 
 

@@ -69,7 +69,7 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
                 f"--model: {run_folder} has no checkpoint yet; fix: wait for one, see run.checkpoint_every"
             )
         arguments.model = str(checkpoint / "model")
-        overrides += ["rl_module.lora_rank=0"]  # the folder holds the merged model
+        overrides += ["rl_module.lora_rank=0", "rl_module.lora_targets=[]"]  # the folder holds the merged model
     if arguments.model:
         overrides.append(f"rl_module.model={arguments.model}")
     if arguments.greedy:

@@ -114,7 +114,7 @@ def gpu_row(config, model):
 def test_the_check_fails_and_the_start_warns_where_a_gpu_is_too_small(machine, caplog):
     config = resolve_config("deepscaler_r1_1p5b_1gpu.yaml")
     needed = least_gpu_bytes(config, SMALL) / 2**30
-    machine(needed + 0.1)
+    machine(needed + fitting.CUDA_BYTES / 2**30 + 0.1)
     assert gpu_row(config, SMALL).enough
     check._warn_of_small_gpus(config, SMALL)
     assert not caplog.messages

@@ -71,6 +71,19 @@ def test_what_nvidia_smi_lists_is_read():
     assert parse_gpus(listing) == FoundGPUs("580.65.06", 16384 * 2**20, gpus)
 
 
+@pytest.mark.parametrize(
+    ("visible", "asked"), [("1", "-i 1"), ("GPU-8a5c,GPU-77", "-i GPU-8a5c,GPU-77"), ("-1", ""), ("", "")]
+)
+def test_only_visible_gpus_are_asked_for(tmp_path, monkeypatch, visible, asked):
+    command = tmp_path / "nvidia-smi"
+    command.write_text('#!/bin/sh\nshift\necho "$*" > "$0.asked"\necho "580.65.06, 16384, 8.9, L4"\n')
+    command.chmod(0o755)
+    monkeypatch.setattr(resources, "_NVIDIA_SMI", (str(command),))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert resources.found_gpus.__wrapped__().gpus == (GPU("L4", (8, 9)),)
+    assert (tmp_path / "nvidia-smi.asked").read_text().strip() == asked
+
+
 def test_a_driver_that_knows_no_compute_capability_still_names_its_gpus(tmp_path, monkeypatch):
     command = tmp_path / "nvidia-smi"
     command.write_text("#!/bin/sh\ncase \"$*\" in *compute_cap*) exit 2;; *) echo '450.80.02, 16384';; esac\n")
@@ -107,7 +120,7 @@ def test_the_code_that_torch_was_built_with_decides(monkeypatch):
 def test_vllm_takes_float16_where_a_gpu_has_no_bfloat16(config, machine):
     config.env_runners(engine="vllm", dtype="bfloat16", gpu_memory_utilization=0.4).learners(num_gpus_per_learner=1)
     machine(gpus=1, kinds=[T4])
-    with pytest.raises(ConfigError, match=r"^env_runners\.dtype: .* Tesla T4 .*; fix: env_runners\.dtype=float16$"):
+    with pytest.raises(ConfigError, match=r"^env_runners\.dtype: .* Tesla T4 .*; fix: env_runners\.dtype=float16, or float32 for .*"):
         validate_start(config)
     validate_start(config.copy(copy_frozen=False).env_runners(dtype="float16"))
     machine(gpus=1, kinds=[GPU("NVIDIA L4", (8, 9))])

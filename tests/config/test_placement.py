@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms.config.placement import Placement, placement, transfer_kind
+from algorithms.config.placement import Placement, check_placement, placement, transfer_kind
 from algorithms.grpo.config import ConfigError, GRPOConfig
 
 
@@ -68,6 +68,12 @@ def test_an_adapter_alone_needs_an_adapter_and_an_engine_that_takes_one(rank, en
     config = layout(engine=engine, lora_weights="adapter").rl_module(lora_rank=rank)
     with pytest.raises(ConfigError, match=f"^env_runners.lora_weights: .*; fix: {fix}$"):
         config.check_settings()
+
+
+def test_an_adapter_alone_is_computed_in_16_bits_on_a_gpu():
+    config = layout(*OWN, lora_weights="adapter", dtype="float32").rl_module(lora_rank=8)
+    with pytest.raises(ConfigError, match="^env_runners.dtype: .*=bfloat16, or env_runners.lora_weights=merged$"):
+        check_placement(config)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
 from algorithms.finetuning import config as sft_config
-from algorithms.finetuning.config import SFTConfig
+from algorithms.finetuning.config import SFTConfig, without_learners
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.sft import main
@@ -83,3 +83,10 @@ def test_rows_that_are_lost_stop_a_resume(tmp_path, capsys):
     run.metrics_file.write_text('{"step": 1}\n')
     assert main(["--resume", str(run.path)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {run.metrics_file}: has 12 bytes instead of at least 24; fix: ")
+
+
+def test_a_file_whose_engines_take_the_adapter_alone_is_one_for_a_supervised_start_too():
+    given = ["env_runners.engine=vllm", "env_runners.lora_weights=adapter", "rl_module.lora_rank=16"]
+    config, _ = load("configs/quickstart.yaml", given, SFTConfig)
+    measured = without_learners(config).apply({"rl_module": {"lora_rank": 0}})
+    measured.check_settings()  # that of the trained model, whose adapter is merged

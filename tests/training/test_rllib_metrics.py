@@ -199,6 +199,12 @@ def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build):
         with pytest.raises(ConfigError, match="^(there is one policy|.*; fix: algo.)"):
             call("default_policy")
     weights = algorithm.get_weights()
+    (own,) = weights.values()
+    for wrong in ({}, own):
+        with pytest.raises(ConfigError, match="^set_weights: .*; fix: what get_weights returns$"):
+            algorithm.set_weights(wrong)
+    with pytest.raises(RuntimeError, match="another"):
+        algorithm.set_weights({"default_policy": own | {"another": next(iter(own.values()))}})
     algorithm.set_weights({name: {key: 0 * value for key, value in own.items()} for name, own in weights.items()})
     assert {*algorithm.sample(query.problem, temperature=0.0)} != greedy
     algorithm.set_weights(weights)

@@ -47,6 +47,8 @@ _FIXES = (
         re.compile(r"not supported for now|no vLLM implementation|Cannot find model module|unsupported"),
         "env_runners.engine=transformers",
     ),
+    (re.compile(r"does not support float16"), "env_runners.dtype=float32"),
+    (re.compile(r"support LoRA"), "env_runners.lora_weights=merged"),
     (re.compile(r"compute capability|bfloat16 is only supported"), "env_runners.dtype=float16"),
     (
         re.compile(r"unexpected keyword argument|validation error|extra_forbidden"),
