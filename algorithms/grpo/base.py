@@ -404,9 +404,7 @@ class BaseAlgorithm(Algorithm):
             RuntimeError: a name or a shape that the model does not have.
         """
         if weights.keys() != {DEFAULT_MODULE_ID}:
-            raise ConfigError(
-                f"set_weights: the keys are not [{DEFAULT_MODULE_ID!r}]; fix: give what get_weights returns"
-            )
+            raise ConfigError(f"set_weights: the keys are not [{DEFAULT_MODULE_ID!r}]; fix: what get_weights returns")
         put_weights_as_rllib(self.learner_group, weights, self.rollout_workers.version + 1)
         self.abandon_rollouts()
         self.rollout_workers.push_weights()
