@@ -143,6 +143,8 @@ def main() -> int:
     parser.add_argument("--run", type=int, metavar="N", help="train what is missing, N runs at a time")
     parser.add_argument("--group", choices=("primary", "secondary"), default="primary", help="arms to train")
     given = parser.parse_args()
+    if given.run and not given.folder:
+        parser.error("--run needs a regime and a folder")
     if given.run:
         protocol = yaml.safe_load(PROTOCOL.read_text("utf-8"))
         code = train([*ablation(protocol, given.regime, given.folder, given.group), "--parallel", str(given.run)])

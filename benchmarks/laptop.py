@@ -27,13 +27,14 @@ from algorithms.utils.provenance import machine
 from algorithms.utils.statistics import in_points, paired_bootstrap
 from benchmarks.ablation.intervals import half_width, t_interval
 from benchmarks.ablation.learned import CPU, PASS_AT_1, held_out
+from benchmarks.ablation.results import TOTALS
 from benchmarks.looks import TITLES, Line, draw_lines
 
 RECORDS = Path(__file__).parents[1] / "docs" / "evidence" / "laptop.jsonl"
 ARMS = ("grpo", "r3-laptop", "permuted", "finishing")
 SIDES = ("before", "after")
 # Groups, and those of them in which a mechanism of R³ acts.
-COUNTS = ("groups/count", "ranking/groups", "ranking/ordered", "reflection/prompts", "replay/added")
+COUNTS = ("groups/count", *TOTALS)
 
 
 @dataclass(frozen=True)

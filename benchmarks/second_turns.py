@@ -16,11 +16,11 @@ from dataclasses import replace
 import numpy as np
 
 from algorithms.evaluate import parser
+from algorithms.evaluation.config import check_reflection, validate_engine
 from algorithms.evaluation.problems import make_environment, select_problems
-from algorithms.evaluation.sampling import evaluation_sampling
+from algorithms.evaluation.sampling import evaluation_sampling, make_truncator
 from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.types import Attempt, Context, Prompt, Request, Rollout, Sampling, Split
 from algorithms.rollout.workers import inference_workers
@@ -67,7 +67,13 @@ def requests(prompts: Sequence[Prompt], samples: int, sampling: Sampling, seed: 
 
 
 def shares(rollouts: Sequence[Rollout], samples: int) -> dict[str, float]:
-    """Return each problem's share of correct answers, of the requests of `requests`."""
+    """Return each problem's share of correct answers, of the requests of `requests`.
+
+    Raises:
+        ValueError: nothing is known of an answer.
+    """
+    if errors := [rollout.error for rollout in rollouts if rollout.error]:
+        raise ValueError(f"{len(errors)} of {len(rollouts)} answers failed: {errors[0]}")
     correct = np.array([rollout.correct for rollout in rollouts], float).reshape(-1, samples)
     return dict(zip([rollout.uid for rollout in rollouts[::samples]], correct.mean(axis=1).tolist(), strict=True))
 
@@ -86,13 +92,16 @@ def table(found: dict[str, dict[str, float]]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Answer, ask again, print the table."""
     arguments = parser().parse_intermixed_args(argv)
-    samples, arguments.samples = arguments.samples or 4, 1
+    samples, arguments.samples, arguments.reflection = arguments.samples or 4, 1, True
     config, seed = resolve_config(arguments)
     environment, module = make_environment(config), config.rl_module_settings
+    check_reflection(config, environment)
     uids = select_problems(environment, config)
+    validate_engine(config, environment, uids)
     sampling = evaluation_sampling(config.evaluation_settings, Sampling.of(config.env_runners_settings))
     tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
-    truncator = AttemptTruncator.of(config, tokenizer, environment.reflection_guidance, context=context_length(module))
+    truncator = make_truncator(config, tokenizer, environment, context_length(module))
+    assert truncator is not None  # as second tries are on
     with inference_workers(config) as workers:
         first = workers.rollout(requests([*map(Prompt, uids)], 1, sampling, seed, 0))
         failed = [rollout for rollout in first if not rollout.correct and rollout.error is None]

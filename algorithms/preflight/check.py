@@ -84,7 +84,7 @@ def validate_sequences(config: "BaseConfig", model: ModelFacts, environment: Env
     Raises:
         ConfigError: they do not, or the tokenizer does not go with the model.
     """
-    use = context_use(config, environment)
+    use = context_use(config, environment, model.context)
     validate_context(config, model, use)
     validate_engine_context(config, use)
     _validate_stop_tokens(config, model)

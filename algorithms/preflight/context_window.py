@@ -45,7 +45,7 @@ class ContextUse:
     least: int = 0
 
 
-def context_use(config: "BaseConfig", environment: EnvironmentFacts) -> ContextUse:
+def context_use(config: "BaseConfig", environment: EnvironmentFacts, context: int | None = None) -> ContextUse:
     """Measure with the model's tokenizer.
 
     Raises:
@@ -68,7 +68,8 @@ def context_use(config: "BaseConfig", environment: EnvironmentFacts) -> ContextU
     use = ContextUse(prompt=prompt, plain=prompt + response, longest=longest, row=row, largest_token=largest)
     if limit is None:
         return use
-    longest, contexts = min(limit, longest + response + asking), min(turns, runners.max_summaries + 1)
+    held, contexts = engine_context(config, context) or limit, min(turns, runners.max_summaries + 1)
+    longest = min(limit, held, longest + response + asking)
     return replace(use, longest=longest, row=contexts * longest, least=prompt + 3 * response + guidance + asking)
 
 
@@ -136,7 +137,7 @@ def _room_for_second_tries(config: "BaseConfig", model: ModelFacts, use: Context
 def _room_for_summaries(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> None:
     """Check that a context which begins with a summary has room for a turn, and for the next summary behind that."""
     response, limit = config.env_runners_settings.max_response_tokens, config.env_runners_settings.max_context_tokens
-    held = min((length for length in (model.context, named_length(config)) if length is not None), default=use.least)
+    held = engine_context(config, model.context) or use.least
     room = min(limit or held, held)
     if use.least <= room:
         return

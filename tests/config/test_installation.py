@@ -120,7 +120,9 @@ def test_the_code_that_torch_was_built_with_decides(monkeypatch):
 def test_vllm_takes_float16_where_a_gpu_has_no_bfloat16(config, machine):
     config.env_runners(engine="vllm", dtype="bfloat16", gpu_memory_utilization=0.4).learners(num_gpus_per_learner=1)
     machine(gpus=1, kinds=[T4])
-    with pytest.raises(ConfigError, match=r"^env_runners\.dtype: .* Tesla T4 .*; fix: env_runners\.dtype=float16, or float32 for .*"):
+    with pytest.raises(
+        ConfigError, match=r"^env_runners\.dtype: .* Tesla T4 .*; fix: env_runners\.dtype=float16, or float32 for .*"
+    ):
         validate_start(config)
     validate_start(config.copy(copy_frozen=False).env_runners(dtype="float16"))
     machine(gpus=1, kinds=[GPU("NVIDIA L4", (8, 9))])

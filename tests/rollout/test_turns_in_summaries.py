@@ -226,9 +226,14 @@ def checked(*given):
     given = ["env_runners.max_response_tokens=20", "env_runners.max_context_tokens=400", *given]
     config, _ = load("configs/quickstart.yaml", given, GRPOConfig)
     config.check_settings()
-    use = context_use(config, validate_environment(config))
-    validate_context(config, check_model(config.rl_module_settings), use)
+    model = check_model(config.rl_module_settings)
+    use = context_use(config, validate_environment(config), model.context)
+    validate_context(config, model, use)
     return use
+
+
+def test_no_context_is_longer_than_the_models():
+    assert checked("env_runners.max_context_tokens=4096", "environment.max_turns=4").longest == 1024
 
 
 def test_what_a_run_needs():
