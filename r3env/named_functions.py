@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import threading
 import traceback
 import zlib
 from collections.abc import Callable, Sequence
@@ -20,6 +21,10 @@ from r3env.spelling import nearest
 _LONGEST_ERROR = 400
 _START_FIX = "start from the folder that holds it, or put that folder on PYTHONPATH"
 _PACKAGE = Path(__file__).parent
+# A file is imported once, whichever thread comes first.
+_IMPORTING = threading.RLock()
+# Files by the names that they are imported under.
+_FILES: dict[str, str] = {}
 
 
 class FunctionLoadError(Exception):
@@ -51,7 +56,7 @@ def _name_of(function: Any) -> Any:
     """Return the name of a function by which other processes import it; of others, and of a script's, itself."""
     if not inspect.isfunction(function) or function.__module__ == "__main__":
         return function
-    return f"{function.__module__}:{function.__qualname__}"
+    return f"{_FILES.get(function.__module__, function.__module__)}:{function.__qualname__}"
 
 
 def _absolute(name: str) -> str:
@@ -108,19 +113,20 @@ def _module(name: str, place: str) -> ModuleType:
 def _from_file(path: Path) -> ModuleType:
     """Import a file once, as a script finds its neighbors: its folder comes first."""
     name = f"function_{zlib.crc32(bytes(path))}_{path.stem}"  # a file may be called like any module
-    if name in sys.modules:
-        return sys.modules[name]
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    with _IMPORTING:  # waits: as long as a user's file takes to import
+        if name in sys.modules:
+            return sys.modules[name]
+        sys.path.insert(0, str(path.parent))
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name], _FILES[name] = module, str(path)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        return module
 
 
 def describe(error: BaseException) -> str:

@@ -149,8 +149,9 @@ def _place_lines(config: "BaseConfig") -> Iterator[Line | tuple[str, str]]:
     spares = f" and {_actors(runners.spares, *each)} spare" if runners.spares else ""
     yield "env runners", f"{_actors(runners.num_env_runners, *each)}{spares}: {engine}"
     if (rewards := runners.reward_actor).replicas:
-        at_once = f"{rewards.concurrency} responses at a time"
-        yield "reward actors", f"{_actors(rewards.replicas, rewards.num_cpus, rewards.num_gpus)}: {at_once}"
+        held, asked = ("environment", "calls") if rewards.environments else ("reward", "responses")
+        at_once = f"{rewards.concurrency} {asked} at a time"
+        yield f"{held} actors", f"{_actors(rewards.replicas, rewards.num_cpus, rewards.num_gpus)}: {at_once}"
     yield from _sampling_lines(config)
     work = f"computing in {config.rl_module_settings.dtype}, micro-batches of {learners.token_budget} tokens"
     each = (learners.num_cpus_per_learner, learners.num_gpus_per_learner)

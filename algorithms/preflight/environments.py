@@ -142,6 +142,8 @@ def _check_summaries(config: "BaseConfig", environment: "VerifiableEnv") -> None
 
 def _tried(config: "BaseConfig", environment: "VerifiableEnv", uids: Sequence[str], trial: bool) -> str:
     runners = config.env_runners_settings
+    if runners.reward_actor.environments:
+        return "not tried: environments are made in their actors (env_runners.reward_actor)" if trial else ""
     judges = not runners.reward_actor.replicas
     if judges and (warning := sum_decides(environment, uids)):
         _logger.warning(warning)

@@ -4,11 +4,13 @@ They reserve resources of their own, such as those of machines without a GPU. An
 whose calls wait in threads, as every environment's do.
 """
 
+import contextlib
+import functools
 import itertools
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, TypeVar
 
 import gymnasium
 import ray
@@ -17,7 +19,10 @@ from ray.exceptions import ActorUnavailableError, RayTaskError
 from algorithms.config.base import BaseConfig
 from algorithms.config.registered import find_registered
 from algorithms.rollout.types import Split
+from r3env.named_functions import describe
 from r3env.registry import to_make
+
+T = TypeVar("T")
 
 # A call that can be repeated waits for an actor that died to be started again.
 _TRIES, _RETRY_S = 10, 3.0
@@ -31,37 +36,60 @@ def environment_arguments(config: BaseConfig) -> dict[Split, dict[str, Any]]:
     }
 
 
+class EnvironmentFailed(Exception):
+    """An error of an environment in an actor, in one line: its class may be known there alone."""
+
+
+def _described(method: Callable[..., T]) -> Callable[..., T]:
+    """Have a method raise `EnvironmentFailed` for whatever it raises: `SystemExit` would end the actor."""
+
+    @functools.wraps(method)
+    def call(*arguments: Any) -> T:
+        try:
+            return method(*arguments)
+        except EnvironmentFailed:
+            raise
+        except BaseException as error:
+            raise EnvironmentFailed(describe(error)) from None
+
+    return call
+
+
 class EnvironmentActor:
     """Holds environments by the keys of their stand-ins; its methods run in threads."""
 
-    def __init__(self, config: BaseConfig) -> None:
-        self._id = cast(str, config.env)
+    def __init__(self, env_id: str) -> None:
+        self._id = env_id
         self._environments: dict[str, Any] = {}
-        find_registered(self._id)
+        find_registered(env_id)
 
     def ready(self) -> None:
         """Answer once the actor has started."""
 
+    @_described
     def make(self, key: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Make an environment; return what an env runner reads of it."""
         environment = self._environments[key] = gymnasium.make(to_make(self._id), disable_env_checker=True, **arguments)
         names = ("observation_space", "action_space", "takes_hint", "max_episodes")
         return {name: getattr(environment.unwrapped, name, None) for name in names}
 
+    @_described
     def queries(self, key: str) -> Any:
         """Return an environment's queries."""
         return self._environments[key].unwrapped.queries
 
+    @_described
     def reset(self, key: str, arguments: Mapping[str, Any], seed: int | None, options: dict[str, Any] | None) -> Any:
         """Begin an episode, in a new environment if the actor was started again."""
         if key not in self._environments:
             self.make(key, arguments)
         return self._environments[key].reset(seed=seed, options=options)
 
+    @_described
     def call(self, key: str, method: str, *values: Any) -> Any:
-        """Call a method of an environment itself; raises LookupError if the actor was started again."""
+        """Call a method of an environment itself; raises EnvironmentFailed if the actor was started again."""
         if key not in self._environments:
-            raise LookupError("the actor of the environment was started again within the episode")
+            raise EnvironmentFailed("the actor of the environment was started again within the episode")
         return getattr(self._environments[key].unwrapped, method)(*values)
 
     def close(self, key: str) -> None:
@@ -71,19 +99,29 @@ class EnvironmentActor:
 
 
 class StandIn(gymnasium.Env[str, str]):
-    """Stands in an env runner for an environment in an actor."""
+    """Stands in an env runner for an environment in an actor.
 
-    def __init__(self, actor: Any, arguments: Mapping[str, Any]) -> None:
+    Args:
+        actor: an `EnvironmentActor`.
+        arguments: of the environment's constructor.
+        limit_s: how long a call may take.
+    """
+
+    def __init__(self, actor: Any, arguments: Mapping[str, Any], limit_s: float) -> None:
         self._actor, self._arguments, self._key = actor, dict(arguments), uuid.uuid4().hex
+        self._limit_s = limit_s
+        self._abandoned: Any = None
         vars(self).update(self._repeated("make"))
 
-    @property
+    @functools.cached_property
     def queries(self) -> Any:
         """The environment's queries."""
         return self._wait(self._actor.queries.remote(self._key))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode, once the last one is let go of."""
+        if self._abandoned is not None:
+            ray.wait([self._abandoned], timeout=self._limit_s)  # the actor's threads keep no order
         begun: tuple[str, dict[str, Any]] = self._repeated("reset", seed, options)
         return begun
 
@@ -93,11 +131,16 @@ class StandIn(gymnasium.Env[str, str]):
 
     def abandon(self) -> None:
         """Have the environment let go of the episode; waits for nothing."""
-        self._actor.call.remote(self._key, "abandon")
+        self._abandoned = self._actor.call.remote(self._key, "abandon")
 
     def close(self) -> None:
         """Have the environment closed; waits for nothing."""
         self._actor.close.remote(self._key)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # of a process that ends
+            if ray.is_initialized():
+                self.close()
 
     def _repeated(self, method: str, *values: Any) -> Any:
         for left in reversed(range(_TRIES)):
@@ -108,10 +151,9 @@ class StandIn(gymnasium.Env[str, str]):
                     raise
                 time.sleep(_RETRY_S)
 
-    @staticmethod
-    def _wait(reply: Any) -> Any:
+    def _wait(self, reply: Any) -> Any:
         try:
-            return ray.get(reply)  # waits: as long as `env_runners.step_timeout_s` lets the thread
+            return ray.get(reply, timeout=self._limit_s)
         except RayTaskError as error:
             raise error.cause from None  # the environment's own
 
@@ -119,7 +161,8 @@ class StandIn(gymnasium.Env[str, str]):
 def stand_ins(config: BaseConfig) -> dict[Split, Callable[[], gymnasium.Env[str, str]]]:
     """Return how an env runner makes its environments in the actors, in turn."""
     actors = itertools.cycle([ray.get_actor(name) for name in config.reward_actors])
+    limit_s = config.env_runners_settings.step_timeout_s
     return {
-        split: lambda arguments=arguments: StandIn(next(actors), arguments)  # type: ignore[misc]
+        split: lambda arguments=arguments: StandIn(next(actors), arguments, limit_s)  # type: ignore[misc]
         for split, arguments in environment_arguments(config).items()
     }

@@ -92,7 +92,7 @@ class RewardActors:
         names = tuple(f"reward-{secrets.token_hex(8)}" for _ in range(settings.replicas))
         apart = settings.environments
         kind: Any = ray.remote(EnvironmentActor if apart else RewardActor)
-        given = config if apart else settings
+        given = config.env if apart else settings
         # A step cannot be repeated.
         own = {"max_concurrency": settings.concurrency} if apart else {"max_task_retries": settings.retries}
         options: Any = {
@@ -110,7 +110,7 @@ class RewardActors:
         except ValueError as error:
             why = " ".join(str(error).split())
             fix = "fix: whole numbers, or fractions below 1, of what nodes are started with"
-            raise ConfigError(f"env_runners.reward_actor.resources: {why}; {fix}") from error
+            raise ConfigError(f"env_runners.reward_actor: {why}; {fix}") from error
         except (GetTimeoutError, RayActorError) as error:
             self.close()
             further = "".join(f" and {amount:g} {name}" for name, amount in settings.resources.items())

@@ -1,5 +1,6 @@
 """`environment.id=path:Class`: an environment from a folder as the Hub has them, or from a file."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight.environments import validate_environment
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Split
+from r3env.named_functions import check_names, load_named
 
 TASK = """
 from neighbor import NUMBERS
@@ -92,3 +94,12 @@ def test_an_unknown_argument_is_named(folders):
     config = GRPOConfig().environment("./doubling_env:Doubling", env_config={"stat": 3})
     with pytest.raises(ConfigError, match=r"environment.options.stat: ./doubling_env:Doubling takes no argument stat"):
         validate_environment(config)
+
+
+def test_a_file_is_imported_once_whichever_thread_comes_first(tmp_path):
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.2)\n\ndef multiply(a, b):\n    return a * b\n")
+    name = f"{tmp_path}/slow.py:multiply"
+    with ThreadPoolExecutor() as threads:
+        first, *others = threads.map(load_named, [name] * 4)
+    assert all(other is first for other in others)
+    assert check_names(first, "") == (name,), "another process finds it by its file"

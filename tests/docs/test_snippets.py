@@ -36,6 +36,15 @@ OF_AN_ENVIRONMENT = {
 }
 
 
+@pytest.fixture(autouse=True)
+def registered():
+    """What snippets register is no environment of the tests after them."""
+    before = dict(gymnasium.registry)
+    yield
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+
+
 def snippets(page):
     return fenced(ROOT / page, "python")
 

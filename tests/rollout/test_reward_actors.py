@@ -11,7 +11,7 @@ from ray.exceptions import RayActorError
 from algorithms.config.errors import ConfigError
 from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight.environments import validate_environment
-from algorithms.rollout.environment_actors import stand_ins
+from algorithms.rollout.environment_actors import EnvironmentFailed, stand_ins
 from algorithms.rollout.reward_actors import RewardActors, RewardActorsDidNotStart, judge_of
 from algorithms.rollout.types import Split
 from r3env.core import Reason, Verdict
@@ -108,14 +108,19 @@ def test_actors_that_get_no_place_are_one_line() -> None:
     with pytest.raises(RewardActorsDidNotStart, match="1 actors with 64 CPUs and 0 GPUs each did not start within 1 s"):
         RewardActors(config)
     config.env_runners(reward_actor={"replicas": 1, "resources": {"docker": -1.0}})
-    with pytest.raises(ConfigError, match=r"^env_runners.reward_actor.resources: .*docker.*; fix: whole numbers"):
+    with pytest.raises(ConfigError, match=r"^env_runners.reward_actor: .*docker.*; fix: whole numbers"):
         RewardActors(config)
 
 
 ENVIRONMENT = """
 import os
+import sys
 import ray
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
+
+
+class Own(Exception):
+    pass
 
 
 class Apart(VerifiableEnv):
@@ -125,6 +130,10 @@ class Apart(VerifiableEnv):
     def verify(self, query, response):
         if response == "raise":
             raise ValueError("not so")
+        if response == "own":
+            raise Own("of this file")
+        if response == "exit":
+            sys.exit(0)
         if response == "die":
             os._exit(1)
         name = ray.get_runtime_context().get_actor_name() or ""
@@ -142,11 +151,17 @@ def test_actors_hold_whole_environments(folder: Path, build: Any) -> None:
     assert 1.0 in {sample.reward for sample in algorithm.batch.fresh}  # 0 where a response is cut off, or elsewhere
     assert algorithm.batch.record["rollout/environment_errors"] == 0
     environment = stand_ins(algorithm.config)[Split.TRAIN]()
-    for said, error in (("raise", ValueError), ("die", RayActorError), ("2", LookupError)):
+    for said, error, why in (
+        ("raise", EnvironmentFailed, "ValueError: not so.*apart.py, line"),
+        ("exit", EnvironmentFailed, "SystemExit: 0.*apart.py, line"),
+        ("own", EnvironmentFailed, "Own: of this file.*apart.py, line"),
+        ("die", RayActorError, None),
+        ("2", EnvironmentFailed, "^the actor of the environment was started again"),
+    ):
         environment.reset(seed=1, options={"uid": "1"})
-        if error is LookupError:  # it has just been started again
+        if said == "2":  # it has just been started again
             environment._key = "another"
-        with pytest.raises(error):
+        with pytest.raises(error, match=why):
             environment.step(said)
     environment._key = "new"
     assert environment.reset(options={"uid": "1"})[0] == "1+1?" and environment.step("2")[1] == 1.0

@@ -77,10 +77,10 @@ def test_what_is_not_set_has_no_cell():
 def test_the_columns_are_the_settings_that_say_so():
     """Held against a copy: runs beside older ones share their columns."""
     assert {name.partition(".")[0] for name in NAMES} == {
-        *("algorithm", "run", "rl_module", "environment", "env_runners", "training", "reward"),
+        *("algorithm", "run", "rl_module", "environment", "env_runners", "learners", "training", "reward"),
         *("replay", "reflection", "ranking"),
     }
-    assert len(NAMES) == len(set(NAMES)) == 53
+    assert len(NAMES) == len(set(NAMES)) == 54
     assert {"run.seed", "training.lr", "replay.enabled", "ranking.std_floor"} <= set(NAMES)
     assert not {"run.name", "training.grad_clip", "learners.num_learners", "evaluation.k"} & set(NAMES)
 
