@@ -392,7 +392,9 @@ class BaseAlgorithm(Algorithm):
             put_weights(module.lm, tensors)
         return module
 
+    _is_stopped = False
     add_module = remove_module = add_policy = remove_policy = _refused("there is one policy, and it stays")
+    evaluate_offline = _refused("there is no offline data; fix: algo.evaluate()")
     compute_single_action = compute_actions = _refused("there are no actions; fix: algo.sample('a problem')")
     get_policy = _refused("RLlib's former API stack is not there; fix: algo.get_module()")
 
@@ -421,7 +423,10 @@ class BaseAlgorithm(Algorithm):
             self._logdir = tempfile.gettempdir()  # type: ignore[assignment]  # Ray declares it None
 
     def cleanup(self) -> None:
-        """Abandon unfinished rollouts, then stop the actors as RLlib does."""
+        """Abandon unfinished rollouts, then stop the actors as RLlib does; a second call does nothing."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
         self.rollout_workers.close()
         super().cleanup()
         self.reward_actors.close()

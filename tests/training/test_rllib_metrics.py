@@ -185,7 +185,7 @@ def test_the_module_is_the_learners_policy(grpo_config, build, rank):
     assert algorithm.get_module("another") is None
 
 
-def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build):
+def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build, caplog):
     algorithm = build(grpo_config)
     environment = algorithm.environments[Split.TRAIN].unwrapped
     query = environment.query(environment.uids[0])
@@ -195,7 +195,8 @@ def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build):
     assert len(set(answers)) > 1 == len(greedy)
     (begun,) = algorithm.sample(query.problem, temperature=0.0, max_response_tokens=2)
     assert min(greedy).startswith(begun)
-    for call in (algorithm.remove_module, algorithm.compute_single_action, algorithm.get_policy):
+    refused = ("remove_module", "compute_single_action", "get_policy", "evaluate_offline")
+    for call in (getattr(algorithm, name) for name in refused):
         with pytest.raises(ConfigError, match="^(there is one policy|.*; fix: algo.)"):
             call("default_policy")
     weights = algorithm.get_weights()
@@ -213,6 +214,9 @@ def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build):
         algorithm.sample([{"content": "?"}])
     with pytest.raises(ValueError, match=r"sample: reset: .* tokens leave no room"):
         algorithm.sample("1 + 1 " * 5000)
+    algorithm.stop()
+    algorithm.stop()
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_a_remote_runner_answers_and_no_call_costs_its_engine(grpo_config, build):
