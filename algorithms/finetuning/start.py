@@ -29,8 +29,8 @@ from algorithms.preflight.description import (
     to_result,
 )
 from algorithms.preflight.environments import validate_environment
+from algorithms.preflight.gpus import found_gpus
 from algorithms.preflight.memory import LIBRARIES_BYTES, learner_bytes
-from algorithms.preflight.resources import found_gpus
 from algorithms.train.exit_codes import DONE, WRONG_INPUT
 from algorithms.train.places import check_place
 from algorithms.train.ray_watch import RayWatch

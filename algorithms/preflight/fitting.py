@@ -9,8 +9,9 @@ from algorithms.config.placement import engine_share, shares_gpu
 from algorithms.models.names import ModelFacts
 from algorithms.preflight.activations import activation_bytes, microbatch_tokens
 from algorithms.preflight.context_window import ContextUse
+from algorithms.preflight.gpus import BFLOAT16_CAPABILITY, found_gpus
 from algorithms.preflight.memory import engine_weights, gib, least_gpu_bytes, sequence_bytes
-from algorithms.preflight.resources import BFLOAT16_CAPABILITY, available, found_gpus
+from algorithms.preflight.resources import available
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig

@@ -8,7 +8,7 @@ from algorithms.config.errors import ConfigError
 from algorithms.config.placement import engine_is_on_gpu, engine_share, engine_sleeps, shares_gpu
 from algorithms.models.names import BYTES, ModelFacts
 from algorithms.preflight.context_window import ContextUse
-from algorithms.preflight.resources import found_gpus
+from algorithms.preflight.gpus import found_gpus
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig

@@ -146,9 +146,8 @@ class _InActors:
         """Judge a response, see `judge_in_fork`."""
         reply: Any = next(self._next).judge.remote(made_from, row, prompt, turns, timeout_s)
         try:
-            found: Mapping[str, Any] = ray.get(
-                reply
-            )  # waits: the actor has a limit, and so has env_runners.step_timeout_s
+            # waits: the actor has a limit, and so has env_runners.step_timeout_s
+            found: Mapping[str, Any] = ray.get(reply)
         except RayActorError as error:
             raise ProcessDiedError("the reward actor died") from error
         return found

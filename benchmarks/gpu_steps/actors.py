@@ -21,15 +21,28 @@ GB = 1e9
 
 
 @contextmanager
-def algorithm(
+def algorithm(job: Job, **settings: Any) -> Iterator[Any]:
+    """Build the algorithm of `_config`, and stop it at the end."""
+    import ray
+
+    ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level=logging.WARNING)
+    built = _config(job, **settings).build_algo()
+    try:
+        yield built
+    finally:
+        built.stop()
+        ray.shutdown()
+
+
+def _config(
     job: Job,
     *,
     actors: bool = True,
     gpus: tuple[float, float] = (0.51, 0.49),
     training: Mapping[str, Any] = MappingProxyType({"group_size": 4, "queries_per_step": 4}),
     **env_runners: Any,
-) -> Iterator[Any]:
-    """Build GRPO with a learner and an engine, and stop it at the end.
+) -> Any:
+    """Configure GRPO with a learner and an engine.
 
     Args:
         job: of the step.
@@ -38,11 +51,8 @@ def algorithm(
         training: settings of the section.
         env_runners: settings of the section, over those for every step.
     """
-    import ray
-
     from algorithms.grpo.config import GRPOConfig
 
-    ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level=logging.WARNING)
     runners: dict[str, Any] = {
         "dtype": job.dtype,
         "max_response_tokens": 24 if job.small else 256,
@@ -57,7 +67,7 @@ def algorithm(
         learners["num_gpus_per_learner"] = 1
     options = {"max_model_len": 256 if job.small else 2048, "enforce_eager": not job.on_gpu}
     options |= env_runners.pop("vllm", {})
-    config = (
+    return (
         GRPOConfig()
         .environment(RANDOM_REWARDS_ID, env_config={"data": "embedded:train", "instruction": ""})
         .rl_module(model=model_folder(job), dtype=job.dtype, gradient_checkpointing=job.on_gpu)
@@ -69,12 +79,6 @@ def algorithm(
         .learners(**learners)
         .training(lr=1e-5, **training)
     )
-    built = config.build_algo()
-    try:
-        yield built
-    finally:
-        built.stop()
-        ray.shutdown()
 
 
 def agreement(built: Any, job: Job) -> Agreement:

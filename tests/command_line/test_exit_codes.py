@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.config.files import configs_folder, read_sections
 from algorithms.train.main import main
 from algorithms.train.manifest import take_as_they_are, write_manifest
-from tests.shipped_files import training_files
+from tests.shipped_files import training_files, with_a_task
 
 
 def outcome(capsys, algorithm, *arguments):
@@ -145,10 +144,8 @@ def test_a_first_prompt_that_reads_like_a_finding_is_none(capsys, tmp_path):
 
 @pytest.mark.parametrize("config", training_files(), ids=lambda file: file.stem)
 def test_check_describes_every_shipped_configuration(capsys, config):
-    names_a_task = {"base", "environment"} & read_sections(config).keys()
-    files = [config] if names_a_task else [configs_folder() / "quickstart.yaml", config]
-    several = ["environment.max_turns=4"] if config.stem == "supo" else []  # it is refused with one
-    code = main("r3_grpo", [*(f"--config={file}" for file in files), *several, "--check"])
+    files, settings = with_a_task(config)
+    code = main("r3_grpo", [*(f"--config={file}" for file in files), *settings, "--check"])
     captured = capsys.readouterr()
     assert code == (2 if ": NOT ENOUGH" in captured.out else 0)
     for name in ("algorithm", "driver", "env runners", "learners", "model", "environment", "evaluation"):

@@ -10,7 +10,6 @@ import pytest
 import ray
 from transformers import AutoTokenizer
 
-from algorithms.config.files import configs_folder, read_sections
 from algorithms.config.loading import load
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
@@ -21,7 +20,7 @@ from algorithms.preflight.resources import Resources
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.engines.vllm import VLLMEngine
 from algorithms.train.loop import _build
-from tests.shipped_files import training_files
+from tests.shipped_files import training_files, with_a_task
 
 RUN = RunSettings(name="mine", steps=7)
 
@@ -55,18 +54,11 @@ def report(config: GRPOConfig) -> dict[str, str]:
     return {line[:16].strip(): line[16:] for line in lines}
 
 
-def with_a_task(file: Path) -> list[Path]:
-    """A file that only says how to train, on top of the quickstart, which says what."""
-    is_a_method = not {"base", "environment"} & read_sections(file).keys()
-    return [configs_folder() / "quickstart.yaml", file] if is_a_method else [file]
-
-
 @pytest.mark.parametrize("file", training_files(), ids=lambda file: file.stem)
 @pytest.mark.parametrize("config_class", [GRPOConfig, R3GRPOConfig])
 def test_every_shipped_configuration_can_be_checked_offline(file, config_class, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    several = ["environment.max_turns=4"] if file.stem == "supo" else []  # it is refused with one
-    lines = check(*load(with_a_task(file), several, config_class)).lines
+    lines = check(*load(*with_a_task(file), config_class)).lines
     assert any(line.startswith("model") for line in lines)
 
 

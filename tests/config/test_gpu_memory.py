@@ -13,8 +13,9 @@ from algorithms.preflight import check, fitting
 from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.description import Line, _gpu_lines
 from algorithms.preflight.fitting import gpu_shortage, ways_to_fit
+from algorithms.preflight.gpus import FoundGPUs
 from algorithms.preflight.memory import gpu_memory, learner_bytes, learner_peak, least_gpu_bytes
-from algorithms.preflight.resources import FoundGPUs, Resources, reserved
+from algorithms.preflight.resources import Resources, reserved
 from algorithms.r3_grpo.config import R3GRPOConfig
 from website.memory import sized
 

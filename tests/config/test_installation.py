@@ -10,9 +10,10 @@ import pytest
 from algorithms.config.errors import ConfigError
 from algorithms.config.sections import RunSettings
 from algorithms.models.names import ModelFacts
-from algorithms.preflight import memory, resources
+from algorithms.preflight import gpus, memory, resources
 from algorithms.preflight.check import check, validate_start
-from algorithms.preflight.resources import GPU, FoundGPUs, Resources, driver_problem, gpu_problem, parse_gpus
+from algorithms.preflight.gpus import GPU, FoundGPUs, driver_problem, parse_gpus
+from algorithms.preflight.resources import Resources, gpu_problem
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 
@@ -39,7 +40,8 @@ def machine(monkeypatch):
         for module in ("check", "description", "fitting", "resources"):
             monkeypatch.setattr(f"algorithms.preflight.{module}.available", lambda: Resources(16, gpus, where))
         monkeypatch.setattr(resources, "found_gpus", lambda: FoundGPUs(driver, 80 * 2**30, tuple(kinds)))
-        monkeypatch.setattr(resources, "toolkit", lambda: cuda)
+        for module in ("gpus", "resources"):
+            monkeypatch.setattr(f"algorithms.preflight.{module}.toolkit", lambda: cuda)
 
     return make
 
@@ -67,8 +69,8 @@ def test_what_nvidia_smi_lists_is_read():
     assert parse_gpus("550.54.15, [N/A]\n") == FoundGPUs("550.54.15", 0)
     assert parse_gpus("No devices were found\n") is None
     listing = "580.65.06, 16384, 7.0, Tesla V100-SXM2-16GB\n580.65.06, 24564, 8.9, NVIDIA GeForce RTX 4090\n"
-    gpus = (V100, GPU("NVIDIA GeForce RTX 4090", (8, 9)))
-    assert parse_gpus(listing) == FoundGPUs("580.65.06", 16384 * 2**20, gpus)
+    both = (V100, GPU("NVIDIA GeForce RTX 4090", (8, 9)))
+    assert parse_gpus(listing) == FoundGPUs("580.65.06", 16384 * 2**20, both)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +80,9 @@ def test_only_visible_gpus_are_asked_for(tmp_path, monkeypatch, visible, asked):
     command = tmp_path / "nvidia-smi"
     command.write_text('#!/bin/sh\nshift\necho "$*" > "$0.asked"\necho "580.65.06, 16384, 8.9, L4"\n')
     command.chmod(0o755)
-    monkeypatch.setattr(resources, "_NVIDIA_SMI", (str(command),))
+    monkeypatch.setattr(gpus, "_NVIDIA_SMI", (str(command),))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert resources.found_gpus.__wrapped__().gpus == (GPU("L4", (8, 9)),)
+    assert gpus.found_gpus.__wrapped__().gpus == (GPU("L4", (8, 9)),)
     assert (tmp_path / "nvidia-smi.asked").read_text().strip() == asked
 
 
@@ -88,8 +90,8 @@ def test_a_driver_that_knows_no_compute_capability_still_names_its_gpus(tmp_path
     command = tmp_path / "nvidia-smi"
     command.write_text("#!/bin/sh\ncase \"$*\" in *compute_cap*) exit 2;; *) echo '450.80.02, 16384';; esac\n")
     command.chmod(0o755)
-    monkeypatch.setattr(resources, "_NVIDIA_SMI", (str(command),))
-    assert resources.found_gpus.__wrapped__() == FoundGPUs("450.80.02", 16384 * 2**20)
+    monkeypatch.setattr(gpus, "_NVIDIA_SMI", (str(command),))
+    assert gpus.found_gpus.__wrapped__() == FoundGPUs("450.80.02", 16384 * 2**20)
 
 
 V100, T4 = GPU("Tesla V100-SXM2-16GB", (7, 0)), GPU("Tesla T4", (7, 5))
@@ -114,7 +116,7 @@ def test_a_gpu_that_torch_has_no_code_for_is_refused_by_name_before_anything_sta
 
 def test_the_code_that_torch_was_built_with_decides(monkeypatch):
     monkeypatch.setattr("torch.cuda.get_arch_list", lambda: ["sm_100a", "sm_80", "sm_90a", "compute_120"])
-    assert resources.least_capability() == (8, 0)
+    assert gpus.least_capability() == (8, 0)
 
 
 def test_vllm_takes_float16_where_a_gpu_has_no_bfloat16(config, machine):
@@ -130,8 +132,8 @@ def test_vllm_takes_float16_where_a_gpu_has_no_bfloat16(config, machine):
 
 
 def test_a_machine_without_a_driver_has_no_gpus(monkeypatch):
-    monkeypatch.setattr(resources, "_NVIDIA_SMI", ("a-command-that-is-not-there",))
-    assert resources.found_gpus.__wrapped__() is None
+    monkeypatch.setattr(gpus, "_NVIDIA_SMI", ("a-command-that-is-not-there",))
+    assert gpus.found_gpus.__wrapped__() is None
 
 
 def test_the_check_compares_driver_and_cuda(config, machine):

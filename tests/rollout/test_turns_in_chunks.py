@@ -11,8 +11,6 @@ import pytest
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
 from algorithms.grpo.config import GRPOConfig
-from algorithms.learner.batch import TrainingSample
-from algorithms.learner.forward import ForwardSettings, score
 from algorithms.models.names import check_model
 from algorithms.preflight.context_window import context_use, validate_context
 from algorithms.preflight.environments import validate_environment
@@ -22,6 +20,7 @@ from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import NEW_CONTEXT, Sampling, Split
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
+from .full_forward import assert_the_learner_agrees
 from .requests import requests_of
 
 CHUNK, HEAD, LIMIT = 8, 1, 40
@@ -74,10 +73,7 @@ def test_the_environment_reads_the_whole_response_once(rollouts, tokenizer):
 
 
 def test_the_learner_computes_the_log_probs_that_the_engine_sampled_with(rollouts, policy):
-    rows = [TrainingSample(rollout.tokens, rollout.loss_mask) for rollout in rollouts]
-    scored = score(policy, rows, ForwardSettings(temperature=SAMPLING.temperature), entropy=False)
-    for rollout, (logprobs, _) in zip(rollouts, scored, strict=True):
-        np.testing.assert_allclose(logprobs, rollout.sampling_logprobs, atol=5e-4)
+    assert_the_learner_agrees(policy, rollouts, SAMPLING.temperature)
 
 
 def test_a_response_shorter_than_a_chunk_is_what_it_was(engine, tokenizer):

@@ -14,7 +14,6 @@ from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.batch import TrainingSample
-from algorithms.learner.forward import ForwardSettings, score
 from algorithms.models.names import check_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.preflight.context_window import context_use, validate_context
@@ -33,6 +32,7 @@ from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from tests.chat_families import FAMILIES, THOUGHT, encode, make_tokenizer
 from tests.tools.templates import published
 
+from .full_forward import assert_the_learner_agrees
 from .requests import requests_of
 from .test_prompts import GUIDANCE, PROBLEM, Judged
 
@@ -205,10 +205,7 @@ def test_no_context_exceeds_the_limit_and_each_begins_with_the_prompt_and_the_su
 
 
 def test_the_learner_computes_the_log_probs_that_the_engine_sampled_with(rollouts, policy):
-    rows = [TrainingSample(rollout.tokens, rollout.loss_mask) for rollout in rollouts]
-    scored = score(policy, rows, ForwardSettings(temperature=SAMPLING.temperature), entropy=False)
-    for rollout, (logprobs, _) in zip(rollouts, scored, strict=True):
-        np.testing.assert_allclose(logprobs, rollout.sampling_logprobs, atol=5e-4)
+    assert_the_learner_agrees(policy, rollouts, SAMPLING.temperature)
 
 
 def test_an_episode_that_fits_is_what_it_was(engine, tokenizer):
