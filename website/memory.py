@@ -13,7 +13,8 @@ from algorithms.config.loading import load
 from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import ModelFacts, model_facts
 from algorithms.preflight.context_window import ContextUse
-from algorithms.preflight.fitting import CUDA_BYTES, needed_gpu_bytes
+from algorithms.preflight.fitting import needed_gpu_bytes
+from algorithms.preflight.memory import CUDA_BYTES
 
 _CONFIG = "own_model_1gpu.yaml"
 _PROMPT, _RESPONSE = 512, 2048

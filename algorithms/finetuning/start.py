@@ -30,7 +30,7 @@ from algorithms.preflight.description import (
 )
 from algorithms.preflight.environments import validate_environment
 from algorithms.preflight.gpus import found_gpus
-from algorithms.preflight.memory import LIBRARIES_BYTES, learner_bytes
+from algorithms.preflight.memory import CUDA_BYTES, LIBRARIES_BYTES, learner_bytes
 from algorithms.train.exit_codes import DONE, WRONG_INPUT
 from algorithms.train.places import check_place
 from algorithms.train.ray_watch import RayWatch
@@ -180,12 +180,12 @@ def _memory(config: SFTConfig, model: ModelFacts, rows: Rows) -> Line:
     if activations is None:
         return Line("memory", f"{sum_text(parts)}, without activations", True)
     gpus = found_gpus()
-    libraries = 0 if gpus else LIBRARIES_BYTES
+    libraries = CUDA_BYTES if gpus else LIBRARIES_BYTES
     needed = sum(parts.values()) + activations + libraries
     there = gpus.least_bytes if gpus else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     text = (
         f"{sum_text(parts)}; with activations of {micro} × {length} tokens, {bytes_text(activations)}, up to "
-        f"{bytes_text(needed)}{', libraries included' if libraries else ''}; this machine has {bytes_text(there)}"
+        f"{bytes_text(needed)}, libraries included; this machine has {bytes_text(there)}"
     )
     enough = needed <= there
     fix = "fix: a smaller sft.micro_batch_size or sft.max_tokens, rl_module.gradient_checkpointing=true, or an adapter"

@@ -54,7 +54,11 @@ class CausalLMModule(TorchRLModule):
         return {name: tensor.detach().cpu().clone() for name, tensor in self.lm.state_dict().items()}
 
     def set_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Load a state dict; raises RuntimeError if names or shapes differ."""
+        """Load a state dict; raises RuntimeError, and loads nothing, if names or shapes differ."""
+        own = self.lm.state_dict()
+        alike = {name for name in own.keys() & state.keys() if own[name].shape == state[name].shape}
+        if other := (own.keys() | state.keys()) - alike:  # torch would load those that fit, and raise then
+            raise RuntimeError(f"{len(other)} weights are not the model's in name and shape, such as {min(other)!r}")
         self.lm.load_state_dict(state, strict=True)
 
 

@@ -26,4 +26,4 @@ def _this_ray() -> tuple[str, str] | None:
     if not ray.is_initialized():
         return None
     context = ray.get_runtime_context()
-    return context.get_session_name(), context.get_job_id()
+    return context.gcs_address, context.get_job_id()

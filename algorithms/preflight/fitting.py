@@ -10,15 +10,13 @@ from algorithms.models.names import ModelFacts
 from algorithms.preflight.activations import activation_bytes, microbatch_tokens
 from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.gpus import BFLOAT16_CAPABILITY, found_gpus
-from algorithms.preflight.memory import engine_weights, gib, least_gpu_bytes, sequence_bytes
+from algorithms.preflight.memory import CUDA_BYTES, engine_weights, gib, least_gpu_bytes, sequence_bytes
 from algorithms.preflight.resources import available
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
 
 NOT_ENOUGH = ": NOT ENOUGH"
-# What CUDA and the libraries take beside what is counted.
-CUDA_BYTES = 3 * 2**29
 # Ways that are named at most; each is one that suffices.
 _MOST_WAYS = 3
 # An engine's share of a GPU is suggested in such steps, with a step to spare.
@@ -48,7 +46,7 @@ def gpu_shortage(config: "BaseConfig", model: ModelFacts, use: ContextUse | None
     found = found_gpus()
     if found is None or not found.least_bytes or needed + CUDA_BYTES <= found.least_bytes:
         return ""
-    small = f"the smallest GPU here has {gib(found.least_bytes)}{NOT_ENOUGH}"
+    small = f"the smallest GPU here has {gib(found.least_bytes)}, {gib(CUDA_BYTES)} of it for CUDA{NOT_ENOUGH}"
     return f"{small}; fix: {ways_to_fit(config, model, use, found.least_bytes)}"
 
 

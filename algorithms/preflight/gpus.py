@@ -1,6 +1,7 @@
 """The GPUs of this machine: what the driver lists, and what the installed torch can use of it."""
 
 import functools
+import itertools
 import os
 import re
 import subprocess
@@ -48,16 +49,17 @@ class FoundGPUs:
         return [gpu for gpu in self.gpus if gpu.capability < capability]
 
 
-# Of CUDA_VISIBLE_DEVICES, what the driver's tool takes too.
+# Of CUDA_VISIBLE_DEVICES, what the driver's tool may take too.
 _GPU_NAMES = re.compile(r"(\d+|GPU-[\w-]+)(,(\d+|GPU-[\w-]+))*")
 
 
 @functools.cache
 def found_gpus() -> FoundGPUs | None:
     """Query the driver for this machine's visible GPUs; None without a driver, or if it does not answer."""
-    for query in _QUERIES:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        only = ["-i", visible] if _GPU_NAMES.fullmatch(visible) else []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    # CUDA takes names that the tool does not, such as beginnings of them: then it is asked for all GPUs.
+    choices = [["-i", visible], []] if _GPU_NAMES.fullmatch(visible) else [[]]
+    for only, query in itertools.product(choices, _QUERIES):
         command = [*_NVIDIA_SMI, f"--query-gpu={query}", *only]
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=_NVIDIA_SMI_TIMEOUT_S)

@@ -19,6 +19,8 @@ _ADAM_MOMENTS = 2
 _MOMENTS_PER_SCALE = 256
 # Of a process on the CPU: Python with torch, Ray and transformers, and what vLLM adds.
 LIBRARIES_BYTES, VLLM_BYTES = int(0.65 * 2**30), int(0.6 * 2**30)
+# What CUDA and the libraries take of a GPU beside what is counted.
+CUDA_BYTES = 3 * 2**29
 
 
 def learner_bytes(config: "BaseConfig", model: ModelFacts, *, at_rest: bool = False) -> dict[str, int]:

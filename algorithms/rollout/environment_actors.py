@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import gymnasium
 import ray
-from ray.exceptions import ActorUnavailableError, RayTaskError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayTaskError
 
 from algorithms.config.base import BaseConfig
 from algorithms.config.registered import find_registered
@@ -154,6 +154,10 @@ class StandIn(gymnasium.Env[str, str]):
     def _wait(self, reply: Any) -> Any:
         try:
             return ray.get(reply, timeout=self._limit_s)
+        except GetTimeoutError:
+            self._key = uuid.uuid4().hex  # the next episode gets another environment
+            limit = f"{self._limit_s:g} s (env_runners.step_timeout_s)"
+            raise EnvironmentFailed(f"the environment did not return within {limit}") from None
         except RayTaskError as error:
             raise error.cause from None  # the environment's own
 

@@ -123,7 +123,8 @@ def test_the_check_fails_and_the_start_warns_where_a_gpu_is_too_small(machine, c
     row = gpu_row(config, SMALL)
     assert isinstance(row, Line) and not row.enough
     assert f"at least {needed:.1f} GiB" in row.text
-    assert "the smallest GPU here has 24.0 GiB: NOT ENOUGH; fix: learners.moments=8bit (19.9 GiB), or rl" in row.text
+    assert "the smallest GPU here has 24.0 GiB, 1.5 GiB of it for CUDA: NOT ENOUGH; fix: learners.mom" in row.text
+    assert "fix: learners.moments=8bit (19.9 GiB), or rl" in row.text
     check._warn_of_small_gpus(config, SMALL)
     (warning,) = caplog.messages
     assert "the smallest GPU here has 24.0 GiB" in warning and f"at least {needed:.1f} GiB" in warning

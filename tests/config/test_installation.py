@@ -86,6 +86,15 @@ def test_only_visible_gpus_are_asked_for(tmp_path, monkeypatch, visible, asked):
     assert (tmp_path / "nvidia-smi.asked").read_text().strip() == asked
 
 
+def test_a_driver_that_knows_a_gpu_by_another_name_is_asked_for_all(tmp_path, monkeypatch):
+    command = tmp_path / "nvidia-smi"
+    command.write_text("#!/bin/sh\ncase \"$*\" in *-i*) exit 6;; *) echo '580.65.06, 16384, 8.9, L4';; esac\n")
+    command.chmod(0o755)
+    monkeypatch.setattr(gpus, "_NVIDIA_SMI", (str(command),))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8a5c")
+    assert gpus.found_gpus.__wrapped__().gpus == (GPU("L4", (8, 9)),)
+
+
 def test_a_driver_that_knows_no_compute_capability_still_names_its_gpus(tmp_path, monkeypatch):
     command = tmp_path / "nvidia-smi"
     command.write_text("#!/bin/sh\ncase \"$*\" in *compute_cap*) exit 2;; *) echo '450.80.02, 16384';; esac\n")

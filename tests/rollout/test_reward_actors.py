@@ -115,6 +115,7 @@ def test_actors_that_get_no_place_are_one_line() -> None:
 ENVIRONMENT = """
 import os
 import sys
+import threading
 import ray
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
@@ -130,6 +131,8 @@ class Apart(VerifiableEnv):
     def verify(self, query, response):
         if response == "raise":
             raise ValueError("not so")
+        if response == "hang":
+            threading.Event().wait(60)
         if response == "own":
             raise Own("of this file")
         if response == "exit":
@@ -163,7 +166,11 @@ def test_actors_hold_whole_environments(folder: Path, build: Any) -> None:
             environment._key = "another"
         with pytest.raises(error, match=why):
             environment.step(said)
-    environment._key = "new"
+    environment.reset(options={"uid": "1"})
+    limit_s, environment._limit_s = environment._limit_s, 0.1
+    with pytest.raises(EnvironmentFailed, match=r"did not return within 0.1 s \(env_runners.step_timeout_s\)"):
+        environment.step("hang")
+    environment._limit_s = limit_s  # and the next episode is in another environment
     assert environment.reset(options={"uid": "1"})[0] == "1+1?" and environment.step("2")[1] == 1.0
     environment.close()
 

@@ -205,7 +205,10 @@ def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build, cap
         with pytest.raises(ConfigError, match="^set_weights: .*; fix: what get_weights returns$"):
             algorithm.set_weights(wrong)
     with pytest.raises(RuntimeError, match="another"):
-        algorithm.set_weights({"default_policy": own | {"another": next(iter(own.values()))}})
+        zeros = {name: 0 * value for name, value in own.items()}
+        algorithm.set_weights({"default_policy": zeros | {"another": next(iter(own.values()))}})
+    (kept,) = algorithm.get_weights().values()
+    assert all(np.array_equal(kept[name], value) for name, value in own.items()), "nothing is loaded"
     algorithm.set_weights({name: {key: 0 * value for key, value in own.items()} for name, own in weights.items()})
     assert {*algorithm.sample(query.problem, temperature=0.0)} != greedy
     algorithm.set_weights(weights)
