@@ -25,7 +25,7 @@ from benchmarks.laptop import Run
 from benchmarks.looks import TITLES
 
 REGIMES = ("incorrect", "truncated")
-REFERENCE = "grpo"
+REFERENCES = {"grpo": "GRPO", "r3": "R³"}
 PROTOCOL = laptop.RECORDS.with_name("third.yaml")
 # Metrics by mechanism of R³, each counted in groups.
 MECHANISMS = {
@@ -39,6 +39,11 @@ MECHANISMS = {
 def records(regime: str) -> Path:
     """Return the file of a regime's records."""
     return laptop.RECORDS.with_name(f"third-{regime}.jsonl")
+
+
+def read(regime: str) -> list[Run]:
+    """Return the recorded runs of a regime."""
+    return laptop.read_records(records(regime))
 
 
 def ablation(protocol: Mapping[str, Any], regime: str, out: Path, group: str = "primary") -> list[str]:
@@ -79,7 +84,7 @@ def crossed_interval(values: np.ndarray) -> Interval:
     return Interval(float(mean), float(mean - half), float(mean + half), seeds)
 
 
-def ahead(runs: Sequence[Run], arm: str, reference: str = REFERENCE) -> Interval | None:
+def ahead(runs: Sequence[Run], arm: str, reference: str) -> Interval | None:
     """Return an arm's final held-out pass@1 minus the reference's over common seeds; None with fewer than two."""
     own, other = ({run.seed: run for run in runs if run.arm == name} for name in (arm, reference))
     seeds = sorted(own.keys() & other.keys())
@@ -93,19 +98,19 @@ def ahead(runs: Sequence[Run], arm: str, reference: str = REFERENCE) -> Interval
 
 
 def compared(runs: Sequence[Run]) -> str:
-    """Tabulate each arm's gain by seed, its mean over the run, the difference to the reference, and its cost."""
-    heads = ("arm", "seeds", "before", "after", "over the run", "minus GRPO [95 %]", "tokens", "CPU s a 1,000 tokens")
+    """Tabulate each arm's pass@1 at the end and over the run, its differences to GRPO and to R³, and its cost."""
+    gaps = [f"minus {name} [95 %]" for name in REFERENCES.values()]
+    heads = ("arm", "seeds", "before", "after", "over the run", *gaps, "tokens", "CPU s a 1,000 tokens")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for arm in dict.fromkeys(run.arm for run in runs):
         own = [run for run in runs if run.arm == arm]
-        gap = None if arm == REFERENCE else ahead(runs, arm)
         cells = [
             TITLES.get(arm, arm),
             str(len(own)),
             _percent(own, lambda run: run.before["metrics"]["pass@1"]),
             _percent(own, lambda run: run.after["metrics"]["pass@1"]),
             _percent(own, area),
-            f"{in_points(gap.mean):+.1f} [{in_points(gap.low):+.1f}, {in_points(gap.high):+.1f}]" if gap else "",
+            *(_difference(ahead(runs, arm, reference)) if arm != reference else "" for reference in REFERENCES),
             f"{np.mean([run.generated_tokens for run in own]):,.0f}",
             f"{np.mean([1000 * run.cpu_s / run.generated_tokens for run in own]):.1f}",
         ]
@@ -131,6 +136,10 @@ def area(run: Run) -> float:
     return float(np.trapezoid(values, tokens) / (tokens[-1] - tokens[0]))
 
 
+def _difference(gap: Interval | None) -> str:
+    return f"{in_points(gap.mean):+.1f} [{in_points(gap.low):+.1f}, {in_points(gap.high):+.1f}]" if gap else ""
+
+
 def _percent(runs: Sequence[Run], value: Callable[[Run], float]) -> str:
     return f"{in_points(float(np.mean([value(run) for run in runs]))):.1f} %"
 
@@ -153,7 +162,7 @@ def main() -> int:
     for regime in [given.regime] if given.regime else REGIMES:
         if given.folder:
             laptop.add(given.folder, records(regime))
-        if runs := laptop.read_records(records(regime)):
+        if runs := read(regime):
             print(f"{regime}\n\n{compared(runs)}\n\n{laptop.by_seed(runs)}\n\n{acting(runs)}\n")
     return 0
 

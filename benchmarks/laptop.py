@@ -31,7 +31,7 @@ from benchmarks.ablation.results import TOTALS
 from benchmarks.looks import TITLES, Line, draw_lines
 
 RECORDS = Path(__file__).parents[1] / "docs" / "evidence" / "laptop.jsonl"
-ARMS = ("grpo", "r3-laptop", "permuted", "finishing")
+SHOWN = ("grpo", "r3-laptop")  # arms whose answers are shown
 SIDES = ("before", "after")
 # Groups, and those of them in which a mechanism of R³ acts.
 COUNTS = ("groups/count", *TOTALS)
@@ -200,7 +200,7 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
 
 
 def _by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    return {arm: own for arm in ARMS if (own := [run for run in runs if run.arm == arm])}
+    return {arm: [run for run in runs if run.arm == arm] for arm in dict.fromkeys(run.arm for run in runs)}
 
 
 def _mean(runs: Sequence[Run], side: str, name: str) -> float:
@@ -244,7 +244,7 @@ def main() -> None:
     runs = read_records(arguments.records)
     for table in (gains, by_seed, by_kind):
         print(f"{table(runs)}\n")
-    for arm in ARMS[:2]:
+    for arm in SHOWN:
         print(f"{TITLES[arm]}\n{answers(runs, arm)}\n")
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from algorithms.utils.files import write_text
-from benchmarks import laptop, laptop_math
+from benchmarks import evidence, laptop, laptop_math
 from website import benchmark_tables, printed, recorded, tutorial
 from website.printed import ROOT
 
@@ -90,6 +90,9 @@ FIGURES = (
     Figure("laptop-answers", LAPTOP, recorded.laptop_answers),
     Figure("laptop-math", "docs/start/laptop-math.md", lambda: laptop_math.table(laptop_math.read_records())),
     Figure("laptop-evidence", EVIDENCE, _of_laptop(laptop.gains)),
+    Figure("third-truncated", EVIDENCE, partial(recorded.third, regime="truncated"), ("third-truncated.png",)),
+    Figure("third-acting-truncated", EVIDENCE, lambda: evidence.acting(evidence.read("truncated"))),
+    Figure("third-answers-truncated", EVIDENCE, partial(recorded.third_answers, regime="truncated")),
     Figure("bench-summary", BENCHMARKS, benchmark_tables.summary),
     *(
         Figure(f"bench-{name}", ELSEWHERE.get(name, BENCHMARKS), partial(benchmark_tables.tables, figure=name))

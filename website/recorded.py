@@ -1,11 +1,12 @@
 """Figures from committed records that are more than a benchmark's own table."""
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import r3env.assets
-from benchmarks import laptop
+from benchmarks import evidence, laptop
 
 
 def laptop_gains(images: Path) -> str:
@@ -17,8 +18,20 @@ def laptop_gains(images: Path) -> str:
 
 def laptop_answers() -> str:
     """Return answers before and after, of one run of GRPO and one of R³."""
-    runs = laptop.read_records()
-    return "\n\n".join(f"**{laptop.TITLES[arm]}**\n\n{laptop.answers(runs, arm)}" for arm in laptop.ARMS[:2])
+    return _answers(laptop.read_records(), laptop.SHOWN)
+
+
+def third(images: Path, regime: str) -> str:
+    """Return a regime's arms beside GRPO, with the curves over generated tokens, which it draws."""
+    runs = evidence.read(regime)
+    picture = f"third-{regime}.png"
+    laptop.draw_curves(runs, images / picture)
+    return f"{evidence.compared(runs)}\n\n![Held-out pass@1 over generated tokens](../images/{picture})"
+
+
+def third_answers(regime: str) -> str:
+    """Return answers before and after, of one run of GRPO and one of R³."""
+    return _answers(evidence.read(regime), evidence.REFERENCES)
 
 
 def embedded_before() -> str:
@@ -45,6 +58,10 @@ def embedded_contexts() -> str:
     )
     rows = (f"| {title} | {once[name]:.3f} | {always[name]:.3f} |" for name, title in contexts.items())
     return "\n".join([f"| context | {' | '.join(heads)} |", "|---|---|---|", *rows])
+
+
+def _answers(runs: Sequence[laptop.Run], arms: Iterable[str]) -> str:
+    return "\n\n".join(f"**{laptop.TITLES[arm]}**\n\n{laptop.answers(runs, arm)}" for arm in arms)
 
 
 def _embedded() -> dict[str, Any]:
