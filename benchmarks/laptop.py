@@ -13,7 +13,7 @@ each problem's share of correct answers, its kind, and ten answers.
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -173,17 +173,15 @@ def by_kind(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
-def answers(runs: Sequence[Run], arm: str, count: int = 5) -> str:
-    """Show answers to the same prompts before and after training, of an arm's first seed."""
-    own = _by_arm(runs).get(arm, [])[:1]
-    lines = ["| prompt | before | after |", "|---|---|---|"]
-    for run in own:
-        for first, last in list(zip(run.before["examples"], run.after["examples"], strict=True))[:count]:
-            cells = [
-                first["problem"],
-                *(f"{'✓' if one['correct'] else '✗'} {one['response']}" for one in (first, last)),
-            ]
-            lines.append(f"| {' | '.join(_cell(text) for text in cells)} |")
+def answers(runs: Sequence[Run], arms: Collection[str], count: int = 5) -> str:
+    """Show answers to the same prompts before training and after it with each arm, of the first seed."""
+    own = {arm: found[0] for arm, found in _by_arm(runs).items() if arm in arms}
+    before = next(iter(own.values())).before["examples"] if own else []
+    lines = [f"| prompt | before | {' | '.join(TITLES[arm] for arm in own)} |", "|---|---|" + "---|" * len(own)]
+    for place, first in enumerate(before[:count]):
+        said = [first, *(run.after["examples"][place] for run in own.values())]
+        cells = [first["problem"], *(f"{'✓' if one['correct'] else '✗'} {one['response']}" for one in said)]
+        lines.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines)
 
 
@@ -244,8 +242,7 @@ def main() -> None:
     runs = read_records(arguments.records)
     for table in (gains, by_seed, by_kind):
         print(f"{table(runs)}\n")
-    for arm in SHOWN:
-        print(f"{TITLES[arm]}\n{answers(runs, arm)}\n")
+    print(answers(runs, SHOWN))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Figures from committed records that are more than a benchmark's own table."""
 
 import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ def laptop_gains(images: Path) -> str:
 
 def laptop_answers() -> str:
     """Return answers before and after, of one run of GRPO and one of R³."""
-    return _answers(laptop.read_records(), laptop.SHOWN)
+    return laptop.answers(laptop.read_records(), laptop.SHOWN)
 
 
 def third(images: Path, regime: str) -> str:
@@ -31,7 +30,7 @@ def third(images: Path, regime: str) -> str:
 
 def third_answers(regime: str) -> str:
     """Return answers before and after, of one run of GRPO and one of R³."""
-    return _answers(evidence.read(regime), evidence.REFERENCES)
+    return laptop.answers(evidence.read(regime), evidence.REFERENCES)
 
 
 def embedded_before() -> str:
@@ -58,10 +57,6 @@ def embedded_contexts() -> str:
     )
     rows = (f"| {title} | {once[name]:.3f} | {always[name]:.3f} |" for name, title in contexts.items())
     return "\n".join([f"| context | {' | '.join(heads)} |", "|---|---|---|", *rows])
-
-
-def _answers(runs: Sequence[laptop.Run], arms: Iterable[str]) -> str:
-    return "\n\n".join(f"**{laptop.TITLES[arm]}**\n\n{laptop.answers(runs, arm)}" for arm in arms)
 
 
 def _embedded() -> dict[str, Any]:

@@ -16,6 +16,12 @@ An argument that has no effect here is an error when the algorithm is built. [Fo
 where its purpose is met.
 """
 
+_OWN_MEANING = {
+    "evaluation_duration": "episodes: that many problems with one response each; `auto` is refused",
+    "evaluation_config": "`explore`, and `data` and `columns` of `env_config`; anything else is refused",
+    "model_config": "settings of section `rl_module`; else refused, unless `rl_module_spec` names a class of yours",
+}
+
 
 def page() -> str:
     """Return the page's text."""
@@ -39,6 +45,8 @@ def _methods() -> Iterator[tuple[str, list[str]]]:
 def _effect(argument: str, attribute: str) -> str:
     if argument in OUR_NAMES:
         return f"`{'.'.join(OUR_NAMES[argument])}`"
+    if argument in _OWN_MEANING:
+        return _OWN_MEANING[argument]
     if attribute in EFFECTIVE:
         return "called" if argument in CALLBACKS else "as in RLlib"
     return f"refused: {REFUSED[attribute].removeprefix('fix: ')}"
