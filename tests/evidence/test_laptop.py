@@ -54,7 +54,7 @@ def test_finished_runs_become_records_once_and_tables_show_them(tmp_path):
     assert "| `commas` | 0.0 % | 60.0 % | 100.0 % |" in laptop.by_kind(runs)
     assert "| `questions` | 0.0 % | 0.0 % | 0.0 % |" in laptop.by_kind(runs)
     assert "20 → 20 | 25.0 % → 25.0 % | 100.0 % → 100.0 % | 0k | 2 |" in laptop.by_seed(runs)
-    assert laptop.answers(runs, laptop.SHOWN).endswith("| About \\| bees. | ✗ share 0.0 | ✓ share 0.4 | ✓ share 1.0 |")
+    assert laptop.answers(runs, laptop.SHOWN).endswith("| About \\| bees. | ✗ share 0.0 | ✗ share 0.4 | ✓ share 1.0 |")
     laptop.draw_curves(runs, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
