@@ -13,19 +13,17 @@ from benchmarks.ablation.arms import ARMS
 
 from .conftest import MEMBERS, preset
 from .test_choosing_presets import ACTS
-from .test_whole_runs import resumed_exactly
+from .test_whole_runs import steps
 
 PRESETS = sorted({arm.method.removesuffix(".yaml") for arm in ARMS.values() if arm.method and arm.algorithm == "grpo"})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*PRESETS} - {*ACTS}))
-def test_a_preset_trains_on_the_quickstart_and_resumes_exactly(build, tmp_path, name):
-    def config():
-        return preset(name, "env_runners.max_response_tokens=48", "training.queries_per_step=4")
-
-    records, *_ = resumed_exactly(build, config, tmp_path / "checkpoints", before=2, after=1)
-    assert len(records) == 3 and sum(record["policy/trained_tokens"] for record in records) > 0
+def test_a_preset_trains_on_the_quickstart(build, name):
+    """That mechanisms are resumed exactly is shown in test_pairs; the other presets here keep no state."""
+    records = steps(build(preset(name, "env_runners.max_response_tokens=48", "training.queries_per_step=4")), 2)
+    assert sum(record["policy/trained_tokens"] for record in records) > 0
     for record in records:
         assert math.isfinite(record["policy/loss"]) and record["policy/skipped_steps"] == 0
         assert record["policy/is_bounded"] == 0, "engine and trainer agree in float32"

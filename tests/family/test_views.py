@@ -29,7 +29,7 @@ from algorithms.train.main import main
 from .conftest import PROMPT_TOKENS, RESPONSE_LIMIT, Stages, as_groups, hand_made, preset, token_logprobs
 from .test_formulas import gradients_of, of_formula, relative_error, rewards_of, standardized
 from .test_method_runs import SMALL, fresh, scored
-from .test_whole_runs import check_same, resumed_exactly, steps
+from .test_whole_runs import check_same, steps
 
 VIEWS = ("sdpo", "opd", "ace")
 FORWARD = ForwardSettings(token_budget=64)
@@ -415,15 +415,6 @@ def test_a_resumed_run_says_that_its_teacher_is_another_one(build, tmp_path, cap
     shutil.copy(Path(resolve_model("embedded:tiny"), "model.safetensors"), folder)
     load_checkpoint(build(config()), path)
     assert "opd.teacher is another model than at the checkpoint" in caplog.text
-
-
-@pytest.mark.parametrize("name", VIEWS)
-def test_a_preset_is_resumed_exactly(build, tmp_path, name):
-    records, _, _ = resumed_exactly(
-        build, lambda: preset(name, *SMALL, "training.lr=3e-4"), tmp_path / "checkpoints", before=2, after=2
-    )
-    tag = {"sdpo": "sdpo/solutions", "opd": "opd/gap_size", "ace": "ace/overconfident"}[name]
-    assert sum(record[tag] for record in records) > 0
 
 
 def test_switched_off_they_are_grpo_bit_for_bit(build):
