@@ -75,7 +75,8 @@ def trained_queries(algorithm, steps):
 
 
 def test_a_resume_asks_again_what_was_under_way_and_nothing_else(config):
-    config = config.copy(copy_frozen=False).training(max_off_policy_steps=2, max_resample_rounds=2)
+    config = config.copy(copy_frozen=False).env_runners(num_env_runners=1)
+    config.training(max_off_policy_steps=2, max_resample_rounds=2)
     whole = config.build_algo()
     before = trained_queries(whole, 2)
     arrays, state = whole.get_training_state()
