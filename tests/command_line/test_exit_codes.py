@@ -121,14 +121,6 @@ def test_grpo_has_no_settings_of_the_mechanisms(capsys):
     assert code == 2 and "replay" in lines[-1]
 
 
-def test_a_wrong_key_through_the_real_command(run_command):
-    process = run_command("training.lerning_rate=1")
-    assert process.returncode == 2
-    assert process.stdout == ""
-    (line,) = process.stderr.splitlines()
-    assert line.startswith("error: training.lerning_rate: no such setting")
-
-
 def test_check_of_what_this_machine_cannot_hold_ends_with_2(capsys):
     assert main("r3_grpo", ["--check"]) == 0
     assert main("r3_grpo", ["learners.num_learners=1", "learners.num_gpus_per_learner=64", "--check"]) == 2

@@ -104,10 +104,3 @@ def test_runs_that_differ_are_told_apart(pair):
     pq.write_table(pa.table({"text": ["b"], "logprob": [float("nan")]}), pair[1] / "rollouts" / "step-000001.parquet")
     (pair[1] / "conversations.jsonl").write_text("")
     assert sorted(unlike()) == ["checkpoint", "conversations.jsonl", "rollouts"]
-
-
-@pytest.mark.slow
-def test_the_sweep_finds_that_a_killed_run_becomes_the_run_that_was_never_killed(killer, monkeypatch, capfd):
-    monkeypatch.setattr(kills, "KILLS", 1)
-    assert kills.main(["--triples", "1", "--seed", "0", "--steps", "1"]) == 0
-    assert "1 triples, 1 kills, 0 differ: none" in capfd.readouterr().out

@@ -78,8 +78,8 @@ def run(real_model, problems, tmp_path_factory):
     for package in ("wandb", "mlflow", "trackio"):
         pytest.importorskip(package)
     folder = tmp_path_factory.mktemp("runs")
-    tracked = "run.trackers=[tensorboard,wandb,mlflow,trackio]"
-    call("algorithms.grpo", *settings(real_model, problems, "whole", folder), tracked, cwd=folder, **offline(folder))
+    more = ["run.trackers=[tensorboard,wandb,mlflow,trackio]", "run.checkpoint_every=2"]
+    call("algorithms.grpo", *settings(real_model, problems, "whole", folder), *more, cwd=folder, **offline(folder))
     yield folder / "whole"
     shutil.rmtree(folder)
 

@@ -37,12 +37,16 @@ def test_a_call_and_its_result_are_the_templates_own_turns(real_model, problems_
     assert tokenizer.decode(rollout.tokens[rollout.loss_mask]) == f"{CALL}<|im_end|>\\boxed{{12}}<|im_end|>"
 
 
+def test_a_template_without_tools_is_refused(config, problems_of_tools):
+    options = {"data": problems_of_tools, **TOOLS, "show_tools": "template"}
+    with pytest.raises(ConfigError, match="leaves out the tools; fix: environment.options.show_tools=prompt"):
+        check(config.environment("r3env/Tools-v0", env_config=options, max_turns=2), RunSettings())
+
+
+@pytest.mark.slow
 def test_episodes_with_tools_are_trained_on(config, build, problems_of_tools):
     options = {"data": problems_of_tools, **TOOLS}
     config = config.environment("r3env/Tools-v0", env_config=options, max_turns=2).env_runners(max_response_tokens=32)
-    with pytest.raises(ConfigError, match="leaves out the tools; fix: environment.options.show_tools=prompt"):
-        plain = {**options, "show_tools": "template"}
-        check(config.copy(copy_frozen=False).environment("r3env/Tools-v0", env_config=plain), RunSettings())
     algorithm = build(config)
     algorithm.train()
     record = algorithm.batch.record

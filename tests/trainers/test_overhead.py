@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks.overhead import NAMES, Run, Sides, train
+from benchmarks.overhead import NAMES, Sides
 from benchmarks.sides.arithmetic import Arithmetic, Shapes
-from benchmarks.sides.steps import Side, Step
+from benchmarks.sides.steps import Step
 
 
 def step(tokens, collecting, updating, trained, rest=0.0):
@@ -35,19 +35,3 @@ def test_the_arithmetic_counts_each_product_as_often_as_the_step_needs_it():
     # Two steps of up to 16 rows, two of up to 32.
     assert arithmetic.decoding_s([2] * 17 + [4] * 3) == (2 * 32 + 2 * 16) * (64 + 400)
     assert arithmetic.update_s(tokens=128, response_tokens=96) == 3 * (128 * 64 + 96 * 400)
-
-
-@pytest.mark.slow
-def test_every_stage_of_a_step_is_timed():
-    small = ("training.queries_per_step=2", "env_runners.max_response_tokens=16")
-    side = Side("r3_grpo", train, Run("r3_grpo", ("configs/quickstart.yaml",), small))
-    try:
-        one = side.step()
-    finally:
-        side.close()
-    assert one.samples >= 16 and one.tokens > 0
-    sides = Sides({name: [one] for name in NAMES})
-    for clock, whole in (("wall", one.seconds), ("cpu", one.cpu_s)):
-        stages = sum(one.details[stage] for stage in sides.stages(clock))
-        assert 0 < stages < whole
-    assert "wall/sync_weights" in sides.stages("wall")

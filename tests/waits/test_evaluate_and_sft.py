@@ -97,9 +97,9 @@ def test_another_signal_ends_the_way_out_at_once(answering):
 def test_a_command_whose_ray_is_lost_ends_in_one_line(answering):
     command = answering(
         "algorithms.sft",
-        (*SHUTDOWN, 5.0),
+        (*SHUTDOWN, 1.0),
         ("algorithms.train.ray_watch", "SILENT_S", 8.0),
-        ("algorithms.train.ray_watch", "SAVING_S", 8.0),
+        ("algorithms.train.ray_watch", "SAVING_S", 2.0),
     )
     command.child(CONTROL).send_signal(signal.SIGSTOP)
     code, errors, _ = command.end()
