@@ -7,6 +7,7 @@ from transformers import AutoTokenizer
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.sections import RunSettings
+from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight.check import check
 from r3env.envs.tools import ToolEnv
 from tests.tools.test_tool_episodes import played
@@ -37,10 +38,12 @@ def test_a_call_and_its_result_are_the_templates_own_turns(real_model, problems_
     assert tokenizer.decode(rollout.tokens[rollout.loss_mask]) == f"{CALL}<|im_end|>\\boxed{{12}}<|im_end|>"
 
 
-def test_a_template_without_tools_is_refused(config, problems_of_tools):
+def test_a_template_without_tools_is_refused(real_model, problems_of_tools):
     options = {"data": problems_of_tools, **TOOLS, "show_tools": "template"}
+    config = GRPOConfig().environment("r3env/Tools-v0", env_config=options, max_turns=2)
+    config.rl_module(model=str(real_model)).env_runners(max_response_tokens=32).evaluation(data=None)
     with pytest.raises(ConfigError, match="leaves out the tools; fix: environment.options.show_tools=prompt"):
-        check(config.environment("r3env/Tools-v0", env_config=options, max_turns=2), RunSettings())
+        check(config, RunSettings())
 
 
 @pytest.mark.slow

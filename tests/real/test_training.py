@@ -29,6 +29,7 @@ def weights_of(algorithm):
     return policy_state(algorithm.learner_group)[1]["default_policy"]
 
 
+@pytest.mark.slow
 def test_an_adapter_is_trained_and_saved_merged(config, build, real_model, scratch):
     algorithm = build(config.rl_module(lora_rank=4, lora_alpha=8).training(lr=1e-3))
     two_steps(algorithm)

@@ -62,7 +62,7 @@ def test_a_learner_may_take_long_asleep_or_with_the_lock_and_is_killed_when_it_i
 
 @pytest.mark.slow
 def test_a_run_whose_learner_is_stopped_ends_in_one_line_with_the_checkpoint_to_resume(start):
-    run = start(("algorithms.utils.pulse", "SILENT_S", 10.0))
+    run = start(("algorithms.utils.pulse", "SILENT_S", 6.0))
     run.child(LEARNER).send_signal(signal.SIGSTOP)
     code, errors, _ = run.end()
     assert code == 1 and "Traceback" not in errors, errors
