@@ -3,7 +3,6 @@
 import math
 
 import pytest
-import torch
 
 from algorithms.config.files import configs_folder
 from algorithms.config.loading import load
@@ -14,7 +13,7 @@ from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from tests.hand_made import small_pool
 
 from .conftest import preset
-from .test_whole_runs import SMALL, fired, steps, weights
+from .test_whole_runs import SMALL, check_same, fired, steps
 
 LONG = ("env_runners.max_response_tokens=40",)  # room to finish
 # By preset: the metrics that show that it acted, and settings with which it does in a few steps.
@@ -51,6 +50,9 @@ ACTS = {
     "dph_rl": (("dph_rl/kept", "dph_rl/rehearsed"), (*LONG, "dph_rl.solved=0.25")),
 }
 
+# The mechanisms of the others are resumed exactly in test_pairs.
+RESUMED = ("vade", "greso", "vas", "window", "adcl", "luffy", "exgrpo", "delethink", "supo")
+
 
 @pytest.mark.parametrize("task", ["quickstart", "deepscaler_r1_1p5b"])
 @pytest.mark.parametrize("name", ACTS)
@@ -64,7 +66,7 @@ def test_a_preset_goes_on_top_of_any_task_and_of_r3(name, task):
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_a_preset_acts_and_is_resumed_exactly(build, tmp_path, monkeypatch, name):
+def test_a_preset_acts_and_is_resumed_exactly_here_or_in_test_pairs(build, tmp_path, monkeypatch, name):
     monkeypatch.setattr(exgrpo, "START", 0.0)
     tags, settings = ACTS[name]
     pool = f"environment.data={small_pool(tmp_path, 8)}"
@@ -74,12 +76,13 @@ def test_a_preset_acts_and_is_resumed_exactly(build, tmp_path, monkeypatch, name
 
     whole = made()
     first = steps(whole, 5)
-    path = save_checkpoint(whole, tmp_path / "checkpoints")
+    path = save_checkpoint(whole, tmp_path / "checkpoints") if name in RESUMED else None
     expected = steps(whole, 2)
-    resumed = made()
-    load_checkpoint(resumed, path)
-    assert steps(resumed, 2) == expected
-    assert all(torch.equal(tensor, weights(resumed)[key]) for key, tensor in weights(whole).items())
+    if path is not None:
+        resumed = made()
+        load_checkpoint(resumed, path)
+        assert steps(resumed, 2) == expected
+        check_same(resumed, whole)
     assert fired([*first, *expected], *tags)
     for record in (*first, *expected):
         assert math.isfinite(record["policy/loss"]) and record["policy/skipped_steps"] == 0
