@@ -8,6 +8,7 @@ import torch
 from algorithms.learner.model import add_adapter
 from algorithms.learner.weights import adapter_shapes, adapter_weights, full_weights
 from algorithms.rollout.engines.factory import make_engine
+from algorithms.rollout.engines.vllm_start import EngineDidNotStart
 from algorithms.rollout.weight_sync.serialization import NO_VERSION, TensorsAtHand
 
 from .conftest import VLLM_OPTIONS
@@ -44,6 +45,7 @@ def test_new_adapters_are_in_force_at_once_and_the_model_stays(model_folder, end
     )
     try:
         check_updates(engine, policy, adapted, requests_of(prompts))
+        check_that_no_layer_is_left_out(engine, adapted)
     finally:
         engine.close()
 
@@ -79,3 +81,15 @@ def check_updates(engine, policy, adapted, requests):
 
     sent, whole = (sum(tensor.nbytes for _, tensor in send(adapted)) for send in (adapter_weights, full_weights))
     assert (sent, whole) == (155_648, 3_455_488)
+
+
+def check_that_no_layer_is_left_out(engine, adapted):
+    # vLLM fuses q, k and v; without a place for them it ignores their adapters, and says nothing.
+    manager = engine.llm.llm_engine.model_executor.driver_worker.model_runner.lora_manager._adapter_manager
+    del manager.modules["model.layers.0.self_attn.qkv_proj"]
+    line = (
+        r"^env_runners.lora_weights: vLLM leaves 3 layers .*, such as model.layers.0.self_attn.k_proj; fix: "
+        r"env_runners.lora_weights=merged, or rl_module.lora_targets without them$"
+    )
+    with pytest.raises(EngineDidNotStart, match=line):
+        engine.load_weights(TensorsAtHand(adapter_shapes(adapted), adapter_weights(adapted)), 7)
