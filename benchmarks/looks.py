@@ -77,6 +77,9 @@ TITLES = {
     "r3-laptop": "R³",
     "permuted": "rewards permuted",
     "finishing": "paid for finishing",
+    "rover": "ROVER",
+    "rep_exp": "RepExp",
+    "delethink": "Delethink",
 }
 
 

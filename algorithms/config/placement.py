@@ -103,7 +103,9 @@ def check_placement(config: "BaseConfig") -> None:
     _check_share("learners.num_gpus_per_learner", config.learners_settings.num_gpus_per_learner)
     transfer_kind(config)
     _check_sleep(config)
+    _check_driver(config)
     _check_pairs(config)
+    _check_learners_apart(config)
     _check_spares(config)
     _check_utilization(config)
     _check_tensor_parallel(config)
@@ -164,6 +166,25 @@ def _check_sleep(config: "BaseConfig") -> None:
         )
 
 
+def _check_driver(config: "BaseConfig") -> None:
+    """What computes in the driver computes on GPU 0, and Ray, which does not know of it, gives that to an actor too."""
+    runners, learners = config.env_runners_settings, config.learners_settings
+    both = bool(runners.num_env_runners) == bool(learners.num_learners)
+    if both or runners.engine != "vllm" or not config.TRAINS or config.in_evaluation:
+        return
+    if learners.num_gpus_per_learner > 0 and engine_is_on_gpu(config):
+        key, one, other = (
+            ("env_runners.num_env_runners", "engine", "a learner")
+            if learners.num_learners
+            else ("learners.num_learners", "learner", "an engine")
+        )
+        raise ConfigError(
+            f"{key}: is 0, so the {one} computes in the driver, on GPU 0, which Ray gives to {other} as well; fix: "
+            f"{key}=1, and for both on one GPU env_runners.num_gpus_per_env_runner={RUNNER_SHARE} "
+            f"learners.num_gpus_per_learner={LEARNER_SHARE}"
+        )
+
+
 def _check_pairs(config: "BaseConfig") -> None:
     """Parts of GPUs are of use only when one of each kind lands on every GPU."""
     runners, learners = config.env_runners_settings, config.learners_settings
@@ -175,6 +196,17 @@ def _check_pairs(config: "BaseConfig") -> None:
             f"env_runners.sleep_while_training: {runners.num_env_runners} env runners of {engine:g} and "
             f"{learners.num_learners} learners of {learner:g} GPUs do not pair up, one of each on a GPU; fix: as many "
             f"env runners as learners, num_gpus_per_env_runner={RUNNER_SHARE} and num_gpus_per_learner={LEARNER_SHARE}"
+        )
+
+
+def _check_learners_apart(config: "BaseConfig") -> None:
+    learners = config.learners_settings
+    share, alone = learners.num_gpus_per_learner, placement(config) is not Placement.SHARED_GPUS
+    if config.TRAINS and alone and learners.num_learners > 1 and 0 < share <= 0.5:
+        raise ConfigError(
+            f"learners.num_gpus_per_learner: {share:g}: Ray puts two learners on one GPU, where NCCL does not join "
+            "them; fix: learners.num_gpus_per_learner=1, or an engine beside each, as in "
+            "configs/deepscaler_r1_1p5b_shared.yaml"
         )
 
 

@@ -11,6 +11,7 @@ from algorithms.learner.packing import PackedSequences
 from algorithms.learner.shared_sequences import ContextRectangle, SharedSequences
 
 MAX_FLASH_HEAD_DIM = 256
+LEAST_FLASH_CAPABILITY = (8, 0)
 # Least number of queries of a sliding window, and number of those behind a context, that are computed at a time.
 QUERY_BLOCK = 256
 
@@ -88,10 +89,10 @@ def _causal(
 def _expands_keys(query: torch.Tensor, *, masked: bool) -> bool:
     """Return whether each query head needs keys of its own: on a GPU without the flash kernel.
 
-    That kernel takes half precision without a mask. The next best, which needs as little memory, knows no groups of
-    heads, and the one behind it holds all scores, [B, H, T, T].
+    That kernel takes half precision without a mask, and heads of up to `MAX_FLASH_HEAD_DIM`. The next best, which needs
+    as little memory, knows no groups of heads, and the one behind it holds all scores, [B, H, T, T].
     """
-    return query.is_cuda and (masked or query.dtype == torch.float32)
+    return query.is_cuda and (masked or query.dtype == torch.float32 or query.shape[-1] > MAX_FLASH_HEAD_DIM)
 
 
 def _in_rectangles(
@@ -197,7 +198,9 @@ class _FromSlots(torch.autograd.Function):
 
 def _flash_supports(query: torch.Tensor) -> bool:
     half = query.dtype in (torch.float16, torch.bfloat16)
-    return query.is_cuda and half and query.shape[-1] <= MAX_FLASH_HEAD_DIM and _VARLEN is not None
+    if not (query.is_cuda and half and query.shape[-1] <= MAX_FLASH_HEAD_DIM and _VARLEN is not None):
+        return False
+    return torch.cuda.get_device_capability(query.device) >= LEAST_FLASH_CAPABILITY
 
 
 def _flash(

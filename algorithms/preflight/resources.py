@@ -47,10 +47,13 @@ def gpu_problem(config: "BaseConfig") -> str | None:
         least = ".".join(map(str, least_capability()))
         version = importlib.metadata.version("torch")
         return f"{key}: torch {version} has no code for {gpu}; fix: a GPU of capability {least} or higher, or {key}=0"
-    in_bfloat16 = runners.engine == "vllm" and runners.dtype == "bfloat16" and engine_is_on_gpu(config)
-    if in_bfloat16 and (gpu := too_old(BFLOAT16_CAPABILITY)):
+    gpu = too_old(BFLOAT16_CAPABILITY)
+    if gpu and runners.engine == "vllm" and runners.dtype == "bfloat16" and engine_is_on_gpu(config):
         fix = "env_runners.dtype=float16, or float32 for a model that vLLM refuses in it (Gemma 2 and 3, GLM-4)"
         return f"env_runners.dtype: vLLM has no bfloat16 on {gpu}; fix: {fix}"
+    learns = config.TRAINS and config.learners_settings.num_gpus_per_learner > 0
+    if gpu and learns and config.rl_module_settings.dtype == "bfloat16":
+        return f"rl_module.dtype: {gpu} has no bfloat16; fix: rl_module.dtype=float32"
     return None
 
 

@@ -135,7 +135,11 @@ def test_vllm_takes_float16_where_a_gpu_has_no_bfloat16(config, machine):
         ConfigError, match=r"^env_runners\.dtype: .* Tesla T4 .*; fix: env_runners\.dtype=float16, or float32 for .*"
     ):
         validate_start(config)
-    validate_start(config.copy(copy_frozen=False).env_runners(dtype="float16"))
+    in_float16 = config.copy(copy_frozen=False).env_runners(dtype="float16")
+    validate_start(in_float16)
+    learner = r"^rl_module\.dtype: Tesla T4 \(compute capability 7\.5\) has no bfloat16; fix: rl_module\.dtype=float32$"
+    with pytest.raises(ConfigError, match=learner):
+        validate_start(in_float16.copy(copy_frozen=False).rl_module(dtype="bfloat16"))
     machine(gpus=1, kinds=[GPU("NVIDIA L4", (8, 9))])
     validate_start(config)
 

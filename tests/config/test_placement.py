@@ -125,6 +125,23 @@ def test_an_adapter_alone_is_computed_in_16_bits_on_a_gpu():
             "num_gpus_per_learner=0.49",
         ),
         (
+            layout((1, 1.0), (0, 1.0)),
+            "learners.num_learners: is 0, so the learner computes in the driver, on GPU 0, which Ray gives to an "
+            "engine as well; fix: learners.num_learners=1, and for both on one GPU "
+            "env_runners.num_gpus_per_env_runner=0.51 learners.num_gpus_per_learner=0.49",
+        ),
+        (
+            layout((0, 0.0), (1, 1.0)),
+            "env_runners.num_env_runners: is 0, so the engine computes in the driver, on GPU 0, which Ray gives to a "
+            "learner as well; fix: env_runners.num_env_runners=1, and for both on one GPU "
+            "env_runners.num_gpus_per_env_runner=0.51 learners.num_gpus_per_learner=0.49",
+        ),
+        (
+            layout((1, 0.0), (2, 0.5), engine="transformers"),
+            "learners.num_gpus_per_learner: 0.5: Ray puts two learners on one GPU, where NCCL does not join them; fix: "
+            "learners.num_gpus_per_learner=1, or an engine beside each, as in configs/deepscaler_r1_1p5b_shared.yaml",
+        ),
+        (
             layout((2, 0.3), (1, 0.4), utilization=None),
             "env_runners.gpu_memory_utilization: is not set, and vLLM would take nearly all of a GPU that a "
             "learner needs too; fix: env_runners.gpu_memory_utilization=0.45",
@@ -137,6 +154,6 @@ def test_a_layout_that_cannot_work_is_one_line(config, line):
     assert str(caught.value) == line
 
 
-@pytest.mark.parametrize("where", [PAIRS, OWN, ((0, 0.0), (0, 1.0)), ((2, 0.0), (2, 0.0)), ((3, 0.3), (0, 1.0))])
+@pytest.mark.parametrize("where", [PAIRS, OWN, ((0, 0.0), (0, 1.0)), ((2, 0.0), (2, 0.0)), ((3, 0.3), (1, 1.0))])
 def test_layouts_that_work_are_accepted(where):
     layout(*where).check_settings()

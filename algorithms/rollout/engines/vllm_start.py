@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from vllm import LLM
 
 # One process: weights reach the engine without a second hop, and a runner that dies takes its engine along.
-_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+# A split model's workers are spawned: a fork may not use CUDA once its parent has asked torch what it was built for.
+_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 _QUIET = {"VLLM_LOGGING_LEVEL": "ERROR"}
 OnStage = Callable[[str], None]
 

@@ -108,17 +108,21 @@ def _set_state(runner: Any, state: dict[str, Any]) -> int:
 @torch.no_grad()
 def _store(learner: GRPOLearner, serialization: Serialization) -> tuple[int, StoredWeights] | None:
     """Runs in every learner, because sharded ones gather together; the first one stores."""
+    release_memory()  # an engine that sleeps takes its own back
     shapes, tensors = learner.policy_shapes(), learner.policy_tensors()
     plan = plan_buckets(shapes, serialization.dtype, serialization.bucket_bytes)
     if learner._learner_index:
         for _ in tensors:
             pass
+        release_memory()
         return None
     buffer = torch.empty(max(map(bytes_of, plan), default=0), dtype=torch.uint8, device=compute_device(learner.lm))
     stored = []
     for specs in plan:
         pack(tensors, specs, buffer)
         stored.append(Bucket(specs, ray.put(buffer[: bytes_of(specs)].cpu().numpy())))
+    del buffer, tensors
+    release_memory()
     return int(learner._weights_seq_no), StoredWeights(shapes, tuple(stored))
 
 
