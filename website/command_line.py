@@ -20,6 +20,8 @@ COMMANDS = (
     ("r3env.check", "r3-grpo check-data", "Check problems before a training: see [data](data.md)."),
     ("benchmarks.ablation", None, "Compare arms and seeds: see [ablations](../guides/ablation.md)."),
 )
+# Environment variables with which a help is the same everywhere.
+PLAIN = {"COLUMNS": "100", "NO_COLOR": "1"}
 _SETTINGS = "Any setting can be given as section.key=value;"
 _HEAD = """# Command line
 
@@ -43,9 +45,15 @@ def page() -> Iterator[str]:
 
 def helped(module: str) -> str:
     """Return what `python -m MODULE --help` prints, without the list of settings."""
-    surroundings = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
     command = [sys.executable, "-m", module, "--help"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, env=surroundings).stdout
+    surroundings = os.environ | PLAIN
+    return without_settings(
+        subprocess.run(command, capture_output=True, text=True, check=True, env=surroundings).stdout
+    )
+
+
+def without_settings(text: str) -> str:
+    """Return a help without the list of settings."""
     head, found, rest = text.partition(_SETTINGS)
     return head + found + rest.partition("\n")[0] + "\n" if found else text
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import ray
+from ray._private import ray_constants
 
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import GRPOConfig
@@ -118,8 +119,11 @@ def test_in_a_long_folder_and_under_uv_run_ray_starts_in_another_one_with_the_sa
     assert executable == "None", "no `uv run` for each worker"
 
 
-@pytest.mark.slow
-def test_who_sets_the_variable_gets_what_ray_makes_of_uv(surroundings, under_uv, tmp_path):
-    asked = surroundings | {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "1"}
-    (_, executable), _ = started(under_uv(sys.executable, "-c", START), asked, cwd=tmp_path)
-    assert executable.startswith("uv run ")
+def test_who_sets_the_variable_gets_what_ray_makes_of_uv(monkeypatch):
+    name = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
+    monkeypatch.setattr(ray_constants, name, True)  # as Ray reads it when it is imported
+    for value, expected in (("1", True), (None, False)):
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+        with ray_session._same_python():
+            assert getattr(ray_constants, name) is expected
+        assert getattr(ray_constants, name)

@@ -1,6 +1,9 @@
 """Documentation pages as tests read them."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,8 +23,46 @@ _CELL = re.compile(r"(?<!\\)\|")
 OTHER_LIBRARIES = frozenset({"TRL", "verl"})
 
 
-# A command's help takes seconds, and several tests read it.
-helped = cache(command_line.helped)
+# Imports once what takes each command seconds, then is each command in a fork; a NUL ends what it printed.
+_COMMANDS = """
+import os, runpy, sys
+import algorithms.train.main  # before Ray: it prepares the process
+import ray.rllib, transformers
+
+for line in sys.stdin:
+    if not (child := os.fork()):
+        sys.argv = ["", "--help"]
+        runpy.run_module(line.strip(), run_name="__main__", alter_sys=True)
+        os._exit(1)  # a command ends its process
+    os.waitpid(child, 0)
+    print(end="\\0", flush=True)
+"""
+
+
+@cache
+def _commands() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _COMMANDS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | command_line.PLAIN,
+    )
+
+
+@cache
+def helped(module: str) -> str:
+    """What `python -m MODULE --help` prints, without the list of settings."""
+    process = _commands()
+    assert process.stdin and process.stdout
+    process.stdin.write(f"{module}\n")
+    process.stdin.flush()
+    printed = ""
+    while not printed.endswith("\0"):
+        printed += (character := process.stdout.read(1))
+        assert character, f"python -m {module} --help ended with {printed}"
+    return command_line.without_settings(printed[:-1])
 
 
 def sections() -> dict[str, type[Settings]]:

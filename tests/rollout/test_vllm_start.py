@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.engines.vllm_start import EngineDidNotStart, _one_line, _stages_reported
 from algorithms.utils.errors import RunError
 
@@ -41,6 +42,16 @@ def test_an_error_without_words_is_named():
 
 def test_it_ends_a_command_in_one_line():
     assert issubclass(EngineDidNotStart, RunError)
+
+
+@pytest.mark.vllm
+def test_what_vllm_refuses_in_this_process_is_one_line_with_the_fix(model_folder, end_tokens):
+    settings = {"model": model_folder, "dtype": "float32", "max_num_seqs": 4, "eos_token_ids": end_tokens}
+    with pytest.raises(EngineDidNotStart) as raised:
+        make_engine("vllm", **settings, options={"quantization": "nonsense"})
+    (line,) = str(raised.value).splitlines()
+    assert line.startswith("env_runners.engine: vLLM did not start: Value error, Unknown quantization method")
+    assert "; fix: correct env_runners.vllm" in line
 
 
 @pytest.mark.vllm
