@@ -64,14 +64,16 @@ def real_model_folder() -> Path:
 
 # The tests of a folder share its Ray, so they go to one process; in these they share little and take minutes.
 _DEALT_OUT_BY_FILE = ("tests/command_line/", "tests/r3env/")
+# These share one run, so they go to one process as well.
+_USERS = ("killed", "interrupt", "a_run", "documented_metrics")
+_OF_ONE_RUN = tuple(f"tests/command_line/test_{name}.py" for name in _USERS)
 # What takes longest comes first, so that no process is left with it at the end.
 _FIRST = (
     "tests/rollout/",
-    "tests/command_line/test_killed.py",
+    *_OF_ONE_RUN,
     "tests/training/",
     "tests/real/",
     "tests/driver/",
-    "tests/command_line/test_interrupt.py",
     "tests/family/",
     "tests/waits/",
     "tests/faults/",
@@ -93,6 +95,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFolder(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::")[0]
+            if file in _OF_ONE_RUN:
+                return _OF_ONE_RUN[0]
             return file if file.startswith(_DEALT_OUT_BY_FILE) else file.rpartition("/")[0]
 
     return ByFolder(config, log)

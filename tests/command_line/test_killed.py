@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
@@ -23,7 +24,6 @@ from .conftest import SMALL, rows, untimed
 
 LIMIT_S = 600
 MOMENTS = [
-    "history.sqlite",  # before the first step
     "rollouts/step-000002.parquet",  # a step done whose metrics are not written
     "checkpoints/.step_000002.partial/state.json",  # a checkpoint half written, and one of step 1 whole
 ]
@@ -68,15 +68,32 @@ def killed_when(there: Path, arguments: list[str], surroundings: dict[str, str])
 
 
 def test_killed_at_any_moment_and_again_it_becomes_the_run_that_was_never_killed(
-    surroundings, run_command, finished_run, tmp_path
+    command, surroundings, finished_run, tmp_path
 ):
+    """The last process is killed as well, and `run.restarts` resumes the run by itself."""
     run, resume = tmp_path / "cut", ["--resume", str(tmp_path / "cut")]
-    first, second, third = (run / moment for moment in MOMENTS)
+    first, second = (run / moment for moment in MOMENTS)
     killed_when(first, [*SMALL, f"run.dir={tmp_path}", "run.name=cut"], surroundings)
     killed_when(second, resume, surroundings)
-    killed_when(third, resume, surroundings)
-    resumed = run_command(*resume)
-    assert resumed.returncode == 0, resumed.stderr
+    process = subprocess.Popen(
+        command(*resume, "run.restarts=1"),
+        env=surroundings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + LIMIT_S
+    while not (run / "checkpoints" / "step_000002" / "manifest.json").exists():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.01)
+    (driver,) = psutil.Process(process.pid).children()
+    rest = driver.children(recursive=True)
+    driver.kill()
+    _, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, errors
+    (line,) = [line for line in errors.splitlines() if line.startswith("restart ")]
+    assert line.startswith("restart 1: killed by SIGKILL") and f"; resuming {run} after step " in line
+    assert [each for each in rest if each.is_running() and each.status() != psutil.STATUS_ZOMBIE] == []
     expected = rows(finished_run[0])
     assert [untimed(row) for row in rows(run)] == [untimed(row) for row in expected]
     assert troubles(run, 3, reference=finished_run[0], compared="numbers") == [], (
