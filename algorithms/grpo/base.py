@@ -69,6 +69,7 @@ from algorithms.rollout.reward_actors import RewardActors
 from algorithms.rollout.types import OnProgress, Prompt, Request, Sampling, Split
 from algorithms.rollout.workers import RolloutWorkers
 from algorithms.utils.rng import RngStream, request_seeds
+from algorithms.utils.start_watch import StartWatch
 from r3env.queries import Query
 
 T = TypeVar("T")
@@ -119,7 +120,8 @@ class BaseAlgorithm(Algorithm):
         self.teacher_fingerprint = None if teacher is None else digest_model(teacher)
         measure_engine(self.config)
         self.reward_actors = RewardActors(self.config)
-        super().setup(config)
+        with StartWatch():
+            super().setup(config)
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(self.config).items()}
         self.seed: int = config.seed or 0

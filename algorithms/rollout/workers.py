@@ -27,6 +27,7 @@ from algorithms.rollout.weight_sync.choice import EngineSleep, NoSleep, choose_e
 from algorithms.rollout.weight_sync.object_store import AsLoaded
 from algorithms.rollout.weight_sync.transfer import NoRunnerTookWeights, WeightTransfer
 from algorithms.utils.process import native_stderr_held_back
+from algorithms.utils.start_watch import StartWatch
 from algorithms.utils.starting import ShownStart
 
 
@@ -276,7 +277,7 @@ def inference_workers(
     remote = config.env_runners_settings.num_env_runners > 0
     if remote or config.env_runners_settings.reward_actor.replicas:
         start_ray(config)
-    with native_stderr_held_back() as seen, ShownStart(stream=seen):
+    with native_stderr_held_back() as seen, ShownStart(stream=seen), StartWatch():
         rewards = RewardActors(config)
         group = EnvRunnerGroup(config=config, local_env_runner=False) if remote else cast(Any, _LocalGroup(config))
         workers = RolloutWorkers(group, None, config)

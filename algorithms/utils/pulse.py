@@ -8,7 +8,8 @@ import json
 import os
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import RayError
@@ -28,6 +29,9 @@ COMPUTES = 0.05
 # How often in a row its machine may not say.
 UNKNOWN = 3
 _REQUEST_S = 5
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 def start_beating() -> None:
@@ -93,15 +97,21 @@ def _computes(node: str, pid: int, count: int) -> bool | None:
 
     None: it does not say, as a machine that is too busy to start a worker, or another system than Linux.
     """
-    there = NodeAffinitySchedulingStrategy(node, soft=False)
-    asked = ray.remote(_cpu_share).options(num_cpus=0, scheduling_strategy=there)
     try:
-        share = ray.get(asked.remote(pid), timeout=ANSWER_S)
+        share = call_on(node, _cpu_share, pid)
         return None if share is None else bool(share > COMPUTES)
     except FileNotFoundError:  # there is no such process; a task's error is also of its cause's type
         return False
     except RayError:
         return None
+
+
+def call_on(node: str, function: Callable[[A], T], argument: A) -> T:
+    """Return a function's result from another process of a machine; raises a RayError if it does not answer in time."""
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    asked: Any = ray.remote(function).options(num_cpus=0, scheduling_strategy=there)
+    result: T = ray.get(asked.remote(argument), timeout=ANSWER_S)
+    return result
 
 
 def _cpu_share(pid: int) -> float | None:
