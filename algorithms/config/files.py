@@ -1,6 +1,7 @@
 """Configurations as YAML files: a file may name others as its base and hold only the differences."""
 
 import io
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +12,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from algorithms.config.errors import ConfigError, close_match, shown
-from algorithms.config.plain_yaml import check_aliases, check_interpolations
+from algorithms.config.plain_yaml import MOST_CHARACTERS, check_aliases, check_values
 from algorithms.config.secrets import References, references
+from algorithms.utils.files import user_path
 
 if TYPE_CHECKING:  # reading a file needs no Ray
     from algorithms.config.base import BaseConfig
@@ -122,8 +124,9 @@ def file_layers(*files: Path) -> list[Layer]:
     return list(distinct.values())
 
 
-def _layers(file: Path, above: tuple[Path, ...]) -> list[Layer]:
-    if file.resolve() in above:
+def _layers(file: Path, above: tuple[str, ...]) -> list[Layer]:
+    real = os.path.realpath(file)  # of a link to itself, too
+    if real in above:
         raise ConfigError(f"{file}: is its own base; fix: take it out of base")
     sections, found = _read(file)
     algorithm = _text_or_none(sections.get(ALGORITHM))
@@ -131,11 +134,11 @@ def _layers(file: Path, above: tuple[Path, ...]) -> list[Layer]:
         sections.pop(ALGORITHM, None)
     layers: list[Layer] = []
     for name in _bases(file, sections.pop(BASE, [])):
-        base = file.parent / Path(name).expanduser()
+        base = file.parent / user_path(name)
         try:
-            layers += _layers(base, (*above, file.resolve()))
+            layers += _layers(base, (*above, real))
         except ConfigError as error:
-            if base.is_file():
+            if os.path.isfile(base):
                 raise
             raise ConfigError(f"{file}: base: {error}") from None
     return [*layers, Layer(file, sections, algorithm, found)]
@@ -159,7 +162,8 @@ def read_sections(file: Path) -> dict[str, Any]:
 
 def _read(file: Path) -> tuple[dict[str, Any], References]:
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as stream:
+            text = stream.read(MOST_CHARACTERS + 1)  # of a device there is no end
     except IsADirectoryError:
         raise ConfigError(f"{file}: is a folder; fix: name a YAML file, such as {file / 'config.yaml'}") from None
     except (FileNotFoundError, NotADirectoryError):
@@ -168,10 +172,12 @@ def _read(file: Path) -> tuple[dict[str, Any], References]:
         raise ConfigError(f"{file}: not UTF-8 (byte {error.start}); fix: save the file as UTF-8") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: cannot be read ({error})") from None
+    if len(text) > MOST_CHARACTERS:
+        raise ConfigError(f"{file}: has more than {MOST_CHARACTERS:,} characters; fix: name a file of settings")
     try:
         check_aliases(text)
         loaded = OmegaConf.load(io.StringIO(text))
-        check_interpolations(OmegaConf.to_container(loaded))
+        check_values(OmegaConf.to_container(loaded))
         content = OmegaConf.to_container(loaded, resolve=True)
         found = references(loaded)
     except OSError:  # OmegaConf's word for a file that holds one number or the like

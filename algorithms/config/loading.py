@@ -18,11 +18,12 @@ from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig
 from algorithms.config.errors import ConfigError, no_such_section, shown
 from algorithms.config.files import Layer, configs_folder, file_layers
 from algorithms.config.other_libraries import explain_other_name, explain_other_sections
-from algorithms.config.plain_yaml import check_aliases, check_interpolations
+from algorithms.config.plain_yaml import check_aliases, check_values
 from algorithms.config.rllib_names import our_name
 from algorithms.config.schema import Settings, nested, takes_text, unknown_key
 from algorithms.config.secrets import References, references
 from algorithms.config.sections import RunSettings
+from algorithms.utils.files import user_path
 
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)
 
@@ -65,7 +66,7 @@ def load(
         ConfigError: one line that names the file or `section.key`, and the fix.
     """
     paths = [path] if isinstance(path, str | Path) else list(path or [])
-    files = [Path(given).expanduser() for given in paths]
+    files = [user_path(given) for given in paths]
     if not files and not _names_a_model(overrides):
         files = [configs_folder() / DEFAULT_NAME]
     layers = file_layers(*files)
@@ -306,7 +307,7 @@ def _from_yaml(name: str, raw: str) -> tuple[Any, References]:
         check_aliases(raw)
         # OmegaConf's reading of YAML takes 1e-6 for a number; plain PyYAML does not.
         read = OmegaConf.from_dotlist([f"value={raw}"])
-        check_interpolations(OmegaConf.to_container(read))
+        check_values(OmegaConf.to_container(read))
         parsed = OmegaConf.to_container(read, resolve=True)
         found = references(read)
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:

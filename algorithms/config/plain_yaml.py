@@ -80,11 +80,11 @@ def _keys(path: str) -> list[str]:
     return [key for key in re.split(r"[.\[\]]", path) if key]
 
 
-def check_interpolations(data: Any) -> None:
-    """Refuse data that has more than `MOST_CHARACTERS` once its interpolations are resolved.
+def check_values(data: Any) -> None:
+    """Refuse what no setting holds: NUL characters, integers of thousands of digits, interpolations that unfold.
 
     Raises:
-        ValueError: one line.
+        ValueError: one line; of resolved interpolations if they have more than `MOST_CHARACTERS`.
     """
     if _resolved_length(data, (), data, {}) > MOST_CHARACTERS:
         most = f"{MOST_CHARACTERS:,} characters"
@@ -101,7 +101,11 @@ def _resolved_length(value: Any, path: Path, data: Any, lengths: dict[Path, int]
         length += sum(_resolved_length(entry, (*path, str(key)), data, lengths) for key, entry in value.items())
     elif isinstance(value, list):
         length += sum(_resolved_length(entry, (*path, str(n)), data, lengths) for n, entry in enumerate(value))
+    elif isinstance(value, int):
+        length += len(str(value))  # which Python refuses beyond 4,300 digits, wherever it is printed later
     elif isinstance(value, str):
+        if "\0" in value:
+            raise ValueError("a text holds a NUL character; fix: leave it out")
         length += len(value)
         for _, target in interpolated(value, path):
             length += _resolved_length(at_path(data, target), target, data, lengths)

@@ -20,6 +20,7 @@ from algorithms.evaluation.comparison import (
 )
 from algorithms.evaluation.metrics import NO_SHARES
 from algorithms.evaluation.results import RESPONSES, SCORES, bearing_on_answers, read_fingerprint, read_settings
+from algorithms.utils.files import user_path
 from algorithms.utils.statistics import Change, Score, Trend, in_points, mean_score
 from r3env.printable import printable
 
@@ -96,7 +97,7 @@ def _digests(folder: Path) -> dict[str, Any]:
 def _refuse_selected(first: Path, second: Path) -> None:
     for chosen, by in ((first, second), (second, first)):
         hard_for = (read_settings(chosen).get("benchmarks") or {}).get("hard_for")
-        if hard_for and Path(hard_for).expanduser().resolve() == by.resolve():
+        if hard_for and user_path(hard_for).resolve() == by.resolve():
             raise ConfigError(
                 f"--compare: the answers in {by} chose the problems of {chosen}, so they are worse on them by chance "
                 f"alone; fix: evaluate that model again with benchmarks.hard_for={hard_for}, and compare the two"

@@ -13,6 +13,7 @@ from algorithms.evaluation.metrics import by_problem
 from algorithms.evaluation.responses import Response, ResponseFolder
 from algorithms.evaluation.results import RESPONSES, read_fingerprint, read_settings
 from algorithms.evaluation.sampling import held_out_sample
+from algorithms.utils.files import user_path
 from r3env.data.sources import has_preset
 from r3env.envs.mixture import MixtureEnv
 from r3env.registry import constructor_parameters
@@ -106,7 +107,7 @@ def select_problems(environment: MixtureEnv, config: BenchmarksConfig) -> list[s
     ]
     if benchmarks.hard_for is None:
         return asked
-    folder = Path(benchmarks.hard_for).expanduser()
+    folder = user_path(benchmarks.hard_for)
     earlier, samples = _read_finished(folder)
     hard = {
         f"{name}/{uid}"

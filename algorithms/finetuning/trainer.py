@@ -24,9 +24,10 @@ from algorithms.models.causal_lm import load_causal_lm
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.train.checkpoints import complete_checkpoint
+from algorithms.train.manifest import MANIFEST, damage, write_manifest
 from algorithms.train.run_directory import checkpoint_path
 from algorithms.train.tensor_files import write_tensors
-from algorithms.utils.errors import RunError
+from algorithms.utils.errors import CheckpointError, RunError
 
 IGNORED = -100  # the label of a token that the loss leaves out
 KEPT = 2  # of the trainer's own checkpoints: one that a kill tore has another before it
@@ -126,21 +127,24 @@ def _arguments(config: SFTConfig, run: RunSettings, folder: Path) -> TRLConfig:
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Return the newest whole checkpoint of the trainer's own; its state is the file that is written last."""
-    found = {step_of(path): path for path in folder.glob("checkpoint-*") if _is_whole(path / "trainer_state.json")}
-    return found[max(found)] if found else None
+    """Return the newest complete checkpoint of the trainer's own; its manifest is the file that is written last.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    found = {step_of(path): path for path in folder.glob("checkpoint-*") if (path / MANIFEST).exists()}
+    if not found:
+        return None
+    newest = found[max(found)]
+    if trouble := damage(newest):
+        fix = "put back a whole copy of it, or delete the folder, which goes back to the one before it"
+        raise CheckpointError(f"{newest}: the checkpoint is damaged, {trouble}; fix: {fix}")
+    return newest
 
 
 def step_of(checkpoint: Path) -> int:
     """Return the step of a checkpoint, the trainer's own or the run's."""
     return int(re.split("[-_]", checkpoint.name)[-1])
-
-
-def _is_whole(state: Path) -> bool:
-    try:
-        return "global_step" in json.loads(state.read_bytes())
-    except (OSError, ValueError):
-        return False
 
 
 def held_out_metrics(trainer: SFTTrainer) -> Metrics:
@@ -199,7 +203,8 @@ class TrainerEvents(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report a checkpoint."""
+        """Complete a checkpoint, and report it."""
+        write_manifest(Path(args.output_dir) / f"checkpoint-{state.global_step}")
         self._on_save(state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:

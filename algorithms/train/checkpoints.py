@@ -95,8 +95,9 @@ def read_state(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         with np.load(path / "arrays.npz", allow_pickle=False) as stored:
             arrays = dict(stored)
-    if state.get("format") != FORMAT:
-        raise CheckpointError(f"{path}: checkpoint format {state.get('format')}, this version reads {FORMAT}")
+    stored_as = state.get("format") if isinstance(state, dict) else None
+    if stored_as != FORMAT:
+        raise CheckpointError(f"{path}: checkpoint format {stored_as}, this version reads {FORMAT}")
     return arrays, state
 
 

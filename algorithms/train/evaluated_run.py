@@ -27,6 +27,7 @@ from algorithms.train.manifest import damage
 from algorithms.train.record import check_record
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, step_of
 from algorithms.utils.errors import CheckpointError
+from algorithms.utils.files import user_path
 from r3env.data.sources import evaluation_source
 from r3env.spelling import nearest
 
@@ -53,7 +54,7 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     """
     own_files = list(arguments.config or [])
     files, overrides = own_files, []
-    for folder in (Path(arguments.model or "").expanduser(), *(Path(file).expanduser().parent for file in own_files)):
+    for folder in (user_path(arguments.model or ""), *(user_path(file).parent for file in own_files)):
         if (folder / CHECKPOINTS).is_dir():
             check_record(RunDirectory(folder))
     of_run = run_file(arguments.model)
@@ -97,7 +98,7 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     data = {name: evaluation_source(source) for name, source in data.items()}  # names the split in evaluation.yaml
     hard_for = config.benchmarks_settings.hard_for
     # Compared with folders later on, perhaps from another one.
-    absolute = None if hard_for is None else str(Path(hard_for).expanduser().resolve())
+    absolute = None if hard_for is None else str(user_path(hard_for).resolve())
     return config.apply({"benchmarks": {"data": data, "hard_for": absolute}}), run.seed
 
 
@@ -114,7 +115,7 @@ def _newest_checkpoint(run_folder: Path) -> Path | None:
 
 def run_file(model: str | None) -> Path | None:
     """Return the configuration file of a training run; None where `--model` names something else."""
-    file = Path(model or "").expanduser() / "config.yaml"
+    file = user_path(model or "") / "config.yaml"
     return file if model and file.is_file() else None
 
 
@@ -124,7 +125,7 @@ def check_model(model: str | None) -> None:
     Raises:
         ConfigError: a checkpoint, a folder of checkpoints or of runs, or a mistyped run; the line names the fix.
     """
-    folder = Path(model or "").expanduser()
+    folder = user_path(model or "")
     beside = sorted(file.parent.name for file in folder.parent.glob("*/config.yaml")) if folder.parent.name else []
     if beside and not folder.exists():
         fix = f"a run of {folder.parent}, the nearest is {nearest(folder.name, beside)}"
@@ -215,7 +216,7 @@ def _repeat(name: str, value: Any) -> str:
 
 
 def _layers(files: Sequence[str]) -> list[Layer]:
-    return file_layers(*(Path(file).expanduser() for file in files))
+    return file_layers(*map(user_path, files))
 
 
 def _withheld() -> dict[str, Any]:

@@ -2,17 +2,19 @@
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from algorithms.config.errors import ServiceError
+from algorithms.config.errors import ServiceError, shown
 from algorithms.utils.errors import InputError, RunError, is_disk_full, is_not_written
 from algorithms.utils.files import write_text
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+_NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)  # what a user wrote is too long, or a link to itself
 
 
 def in_one_line(run: Callable[[], int], retry: str) -> int:
@@ -47,6 +49,8 @@ def _ending(error: Exception, retry: str) -> tuple[int, str] | None:
         return WRONG_INPUT, f"error: {error}"
     if isinstance(error, RunError):
         return FAILED, f"error: {error}"
+    if isinstance(error, OSError) and error.errno in _NO_PATH:
+        return WRONG_INPUT, f"error: {shown(error.filename)}: {error.strerror}; fix: another path"
     if not is_disk_full(error):
         return None
     said = next(iter(str(error).splitlines()), type(error).__name__)

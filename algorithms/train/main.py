@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import yaml
-
 from algorithms.config.errors import ConfigError
 from algorithms.config.files import file_layers
+from algorithms.config.plain_yaml import load_yaml
 from algorithms.train.exit_codes import (
     DONE,
     INTERRUPTED,
@@ -26,6 +25,7 @@ from algorithms.train.restarts import supervise
 from algorithms.train.run_directory import RunDirectory, next_folder, run_of
 from algorithms.train.stopping import call_and_leave
 from algorithms.utils.errors import InputError
+from algorithms.utils.files import user_path
 from algorithms.utils.process import prepare
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def wanted_restarts(files: Sequence[str], overrides: Sequence[str], resumed: str
     try:
         sources = [run_of(Path(resumed)) / "config.yaml"] if resumed else files
         value = _run_section(sources, overrides).get("restarts")
-        value = yaml.safe_load(value) if isinstance(value, str) else value
-    except (ConfigError, yaml.YAMLError):
+        value = load_yaml(value) if isinstance(value, str) else value
+    except ValueError:
         return 0
     return value if isinstance(value, int) and value > 0 else 0
 
@@ -65,7 +65,7 @@ def begun_run(files: Sequence[str], overrides: Sequence[str]) -> Path | None:
     name = section.get("name")
     if not name or not isinstance(name, str):
         raise ConfigError("run.name: --continue finds the run by it; fix: set run.name, and run.dir if it is not runs")
-    parent = Path(str(section.get("dir") or "runs")).expanduser()
+    parent = user_path(str(section.get("dir") or "runs"))
     with contextlib.suppress(ValueError):
         return RunDirectory.open(parent / name).path
     copy_to = section.get("copy_to")
@@ -80,7 +80,7 @@ def begun_run(files: Sequence[str], overrides: Sequence[str]) -> Path | None:
 def _run_section(files: Sequence[str | Path], overrides: Sequence[str]) -> dict[str, Any]:
     """Section `run` as files and overrides have it, values of overrides as text; nothing is checked."""
     values: dict[str, Any] = {}
-    for layer in file_layers(*(Path(file).expanduser() for file in files)):
+    for layer in file_layers(*map(user_path, files)):
         section = layer.sections.get(_SECTION)
         values |= section if isinstance(section, dict) else {}
     given = (text.removeprefix(_PREFIX).partition("=") for text in overrides if text.startswith(_PREFIX))
@@ -121,7 +121,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     _choose_begun(arguments)
     with contextlib.ExitStack() as held:
         stored = None
-        if arguments.resume:
+        if arguments.resume is not None:  # "" as of a variable that is not set
             found = StoredRun.open(Path(arguments.resume), algorithm, to_train=not arguments.check)
             stored = held.enter_context(found)
         if stored and arguments.config:
@@ -160,7 +160,7 @@ def _choose_begun(arguments: argparse.Namespace) -> None:
             from algorithms.train.copy_place import fetch
 
             parent = _run_section((), arguments.overrides).get("dir") or "runs"
-            arguments.resume = str(fetch(arguments.resume, Path(parent).expanduser()))
+            arguments.resume = str(fetch(arguments.resume, user_path(parent)))
         return
     if arguments.resume:
         raise ConfigError("--continue: finds the run to resume by run.name; fix: leave out --resume")

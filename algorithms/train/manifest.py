@@ -12,6 +12,7 @@ Small files are listed whole, growing ones by the length that they had at a chec
 written, beside what it was until then (`null`: nothing), so that a kill at any moment leaves files that fit.
 """
 
+import errno
 import hashlib
 import io
 import json
@@ -35,7 +36,7 @@ Hashed = dict[str, tuple[int, "hashlib._Hash"]]
 def write_manifest(folder: Path) -> None:
     """List every file below `folder` with its size and SHA-256."""
     files = {str(path.relative_to(folder)): fingerprint(path) for path in sorted(folder.rglob("*")) if path.is_file()}
-    (folder / MANIFEST).write_text(json.dumps(files, indent=1), encoding="utf-8")
+    write_json(folder / MANIFEST, files)
 
 
 def listed_files(folder: Path) -> dict[str, Fingerprint]:
@@ -45,7 +46,7 @@ def listed_files(folder: Path) -> dict[str, Fingerprint]:
         OSError, ValueError: it is missing or cannot be read.
     """
     try:
-        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        files = _json(folder / MANIFEST)
         return {str(name): {"bytes": entry["bytes"], "sha256": entry["sha256"]} for name, entry in files.items()}
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(str(error)) from error
@@ -66,6 +67,8 @@ def damage(folder: Path, below: str = "") -> str | None:
         return f"{MANIFEST} cannot be read ({error.strerror})"
     except ValueError:
         return f"{MANIFEST} cannot be read"
+    if not files:
+        return f"{MANIFEST} lists no file"
     for name in (name for name in files if name.startswith(below)):
         if trouble := _trouble(folder / name, [files[name]]):
             return f"{name} {trouble}"
@@ -177,12 +180,19 @@ def _fault(run: Path, stored: Mapping[str, Any] | None, step: int | None) -> tup
 def _read(run: Path) -> dict[str, Any] | None:
     """Return a run's manifest; None where it is missing or has another form."""
     try:
-        stored = json.loads((run / MANIFEST).read_bytes())
+        stored = _json(run / MANIFEST)
         files = {name: list(stored["files"][name]) for name in WHOLE if name in stored["files"]}
         commits = [{**one, "step": int(one["step"])} for one in stored["commits"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
     return {"files": files, "commits": commits}
+
+
+def _json(file: Path) -> Any:
+    """Read a file, as none of a device or a pipe, which would never end."""
+    if file.exists() and not file.is_file():
+        raise OSError(errno.EINVAL, "not a file")
+    return json.loads(file.read_bytes())
 
 
 def _change(run: Path, change: Callable[[dict[str, Any], list[dict[str, Any]]], object]) -> None:
@@ -211,7 +221,7 @@ def _trouble(path: Path, fits: Sequence[Mapping[str, Any] | None], *, prefix: bo
             return "has changed since it was written"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return f"is listed in {MANIFEST} in another form"
     return None
 

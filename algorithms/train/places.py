@@ -54,6 +54,8 @@ def check_writable(paths: Iterable[Path]) -> None:
         CheckpointError: the line names the first that it may not.
     """
     for path in paths:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise unusable(path, "it is no file")  # a device or a pipe may be read for ever
         if path.exists() and not may(path, os.R_OK | os.W_OK):
             raise unusable(path, "it may not be read or written")
 

@@ -26,7 +26,6 @@ from algorithms.utils.files import json_text, make_folder, plain, sync_name, wri
 
 CHECKPOINTS = "checkpoints"
 SIDES = ("before", "after")
-_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 _ABANDONED_S = 3600.0  # a folder that is being made is there for milliseconds
 # What a file system answers that knows no locks; a network's own, without their service, among them.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
@@ -126,10 +125,10 @@ class RunDirectory:
                     f"{self.path}: {holder} trains here; fix: end it, or wait until it ends"
                 ) from error
             except OSError as error:
-                if error.errno in _READ_ONLY:
-                    raise unusable(file, error.strerror) from error
-                if error.errno not in _NO_LOCKS:
+                if is_disk_full(error):
                     raise
+                if error.errno not in _NO_LOCKS:  # read-only, a link, a folder
+                    raise unusable(file, error.strerror) from error
             else:
                 file.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
             yield

@@ -14,6 +14,7 @@ from algorithms.history.database import copy_database
 from algorithms.train.checkpoints import Checkpoints, read_state, restore_tensors
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, run_of, step_of
 from algorithms.utils.errors import CheckpointError
+from algorithms.utils.files import user_path
 
 _FROM, _WITH = "run.start_from", "run.start_with"
 _ADAPTER = "adapter_config.json"
@@ -29,7 +30,7 @@ def find_start(run: RunSettings, config: GRPOConfig) -> RunSettings:
         if run.start_with:
             raise ConfigError(f"{_WITH}: names parts of a checkpoint; fix: name the checkpoint in {_FROM}")
         return run
-    folder = Path(run.start_from).expanduser().absolute()
+    folder = user_path(run.start_from).absolute()
     module = config.rl_module_settings
     if (folder / _ADAPTER).is_file():
         if run.start_with:

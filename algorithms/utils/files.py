@@ -33,6 +33,11 @@ def replaced_whole(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def user_path(text: str | Path) -> Path:
+    """Return the path that a user wrote, where `~` is the home; the home of nobody stays as it is written."""
+    return Path(os.path.expanduser(text))
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and its missing parents, with all their names on the disk."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]

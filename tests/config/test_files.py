@@ -63,6 +63,10 @@ WRONG_FILES = [
         b"a0: xxxxxxxxxx\n" + b"".join(b"a%d: ${a%d}${a%d}\n" % (n + 1, n, n) for n in range(40)),
         "not a valid configuration: its interpolations unfold into more than 10,000,000 characters; fix: write",
     ),
+    (b'base: "a\\0b"', "not a valid configuration: a text holds a NUL character; fix: leave it out"),
+    (b"run: {steps: 0x" + 5000 * b"F" + b"}", "not a valid configuration: Exceeds the limit (4300"),
+    (b"base: ~nobody9/x.yaml", "base: "),
+    (b"base: " + 300 * b"x", "base: "),
     (b"a: &a [*a]", "not a valid configuration: an alias stands within what it names; fix: write it out"),
     (b"training: [", "not a valid configuration: line 2, column 1: did not find expected node content"),
     (b"run:\n\tsteps: 1", "not a valid configuration: line 2, column 1: found character that cannot start any token"),
@@ -122,6 +126,15 @@ def test_the_line_of_a_wrong_file_begins_with_its_name(tmp_path, content, line):
     with pytest.raises(ConfigError) as raised:
         load(path, [], R3GRPOConfig)
     assert str(raised.value).startswith(f"{path}: {line}")
+
+
+def test_a_device_without_end_and_a_link_to_itself_are_one_line(tmp_path):
+    with pytest.raises(ConfigError, match="/dev/zero: has more than 10,000,000 characters"):
+        load("/dev/zero", [], R3GRPOConfig)
+    path = tmp_path / "loop.yaml"
+    path.symlink_to(path.name)
+    with pytest.raises(ConfigError, match="loop.yaml: cannot be read"):
+        load(path, [], R3GRPOConfig)
 
 
 def test_a_missing_file_names_the_nearest(file):

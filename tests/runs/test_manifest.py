@@ -37,6 +37,8 @@ def test_a_truncated_a_missing_and_an_unlisted_folder_are_found(folder, tmp_path
     assert "model/weights is missing" in damage(folder)
     (folder / MANIFEST).write_text("{")
     assert "cannot be read" in damage(folder)
+    (folder / MANIFEST).write_text("{}")
+    assert "lists no file" in damage(folder)
     (folder / MANIFEST).unlink()
     assert "missing" in damage(folder)
 

@@ -45,6 +45,11 @@ def unreadable(file):
     file.symlink_to(UNREADABLE)
 
 
+def endless(file):
+    file.unlink()
+    file.symlink_to("/dev/zero")
+
+
 def to(text):
     return lambda file: file.write_bytes(text)
 
@@ -63,6 +68,8 @@ FAULTS = {
     "evaluation gone": ("evaluation.json", gone, "is missing"),
     "summary half": ("summary.json", half, "bytes instead of"),
     "manifest half": (MANIFEST, half, "cannot be read"),
+    "manifest without end": (MANIFEST, endless, "cannot be read"),
+    "manifest of infinities": (MANIFEST, to(b'{"files": {}, "commits": [{"step": 1e999}]}'), "cannot be read"),
 }
 
 

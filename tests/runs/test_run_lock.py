@@ -4,6 +4,7 @@ import errno
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -54,7 +55,11 @@ def test_on_a_file_system_without_locks_nothing_is_locked_and_runs_train(tmp_pat
             pass
 
 
-def test_another_error_is_not_taken_for_a_file_system_without_locks(tmp_path):
-    (tmp_path / ".lock").mkdir()
-    with pytest.raises(OSError), RunDirectory(tmp_path).locked():
+@pytest.mark.parametrize("make", [Path.mkdir, lambda lock: lock.symlink_to("victim")])
+def test_what_is_no_file_is_named_and_not_written_through(tmp_path, make):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    make(tmp_path / ".lock")
+    with pytest.raises(CheckpointError, match=r"\.lock: cannot be used \("), RunDirectory(tmp_path).locked():
         pytest.fail("nothing was locked")
+    assert victim.read_text() == "precious"

@@ -6,10 +6,13 @@ from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
 from algorithms.finetuning import config as sft_config
 from algorithms.finetuning.config import SFTConfig, without_learners
+from algorithms.finetuning.trainer import newest_checkpoint
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.sft import main
+from algorithms.train.manifest import write_manifest
 from algorithms.train.run_directory import RunDirectory
+from algorithms.utils.errors import CheckpointError
 
 from .conftest import BASE, solved, write
 
@@ -83,6 +86,20 @@ def test_rows_that_are_lost_stop_a_resume(tmp_path, capsys):
     run.metrics_file.write_text('{"step": 1}\n')
     assert main(["--resume", str(run.path)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {run.metrics_file}: has 12 bytes instead of at least 24; fix: ")
+
+
+def test_a_damaged_checkpoint_of_the_trainer_is_named_and_one_that_a_kill_tore_passed_over(tmp_path):
+    for step in (1, 2, 3):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"weights")
+        if step < 3:
+            write_manifest(folder)
+    newest = newest_checkpoint(tmp_path)
+    assert newest == tmp_path / "checkpoint-2"
+    (newest / "model.safetensors").write_bytes(b"half")
+    with pytest.raises(CheckpointError, match="checkpoint-2: .*damaged, model.safetensors has 4 bytes"):
+        newest_checkpoint(tmp_path)
 
 
 def test_a_file_whose_engines_take_the_adapter_alone_is_one_for_a_supervised_start_too():
