@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from algorithms.config.errors import ConfigError, close_match, shown
-from algorithms.config.plain_yaml import MOST_CHARACTERS, check_aliases, check_values
+from algorithms.config.plain_yaml import MOST_CHARACTERS, check_cost, check_values
 from algorithms.config.secrets import References, references
 from algorithms.utils.files import user_path
 
@@ -175,7 +175,7 @@ def _read(file: Path) -> tuple[dict[str, Any], References]:
     if len(text) > MOST_CHARACTERS:
         raise ConfigError(f"{file}: has more than {MOST_CHARACTERS:,} characters; fix: name a file of settings")
     try:
-        check_aliases(text)
+        check_cost(text)
         loaded = OmegaConf.load(io.StringIO(text))
         check_values(OmegaConf.to_container(loaded))
         content = OmegaConf.to_container(loaded, resolve=True)

@@ -18,7 +18,7 @@ from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig
 from algorithms.config.errors import ConfigError, no_such_section, shown
 from algorithms.config.files import Layer, configs_folder, file_layers
 from algorithms.config.other_libraries import explain_other_name, explain_other_sections
-from algorithms.config.plain_yaml import check_aliases, check_values
+from algorithms.config.plain_yaml import check_cost, check_values
 from algorithms.config.rllib_names import our_name
 from algorithms.config.schema import Settings, nested, takes_text, unknown_key
 from algorithms.config.secrets import References, references
@@ -304,7 +304,7 @@ def _text(name: str, raw: str) -> str | None:
 def _from_yaml(name: str, raw: str) -> tuple[Any, References]:
     """Return a value, and where its text came from environment variables."""
     try:
-        check_aliases(raw)
+        check_cost(raw)
         # OmegaConf's reading of YAML takes 1e-6 for a number; plain PyYAML does not.
         read = OmegaConf.from_dotlist([f"value={raw}"])
         check_values(OmegaConf.to_container(read))

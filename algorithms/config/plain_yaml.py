@@ -1,5 +1,6 @@
 """YAML that costs no more than its text: what would unfold into millions of entries or characters is refused."""
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +9,9 @@ import yaml
 
 MOST_NODES = 100_000
 MOST_CHARACTERS = 10_000_000
+MOST_NESTED = 100
+MOST_DIGITS = 1_000
+_NUMBER = re.compile(r"[-+.:\w]+")
 # Of another setting, by its dots and its path: `${.a.b}`, `${a[0][b]}`. Behind an odd number of backslashes it is text.
 _INTERPOLATION = re.compile(r"(?<!\\)(?:\\\\)*(\$\{\s*+(\.*+)([^\s.${}:\\][^\s${}:\\]*)\s*\})")
 Path = tuple[str, ...]
@@ -17,23 +21,32 @@ def load_yaml(text: str) -> Any:
     """Return plain data.
 
     Raises:
-        ValueError: it is no YAML, or too much of it (see `check_aliases`); one line.
+        ValueError: it is no YAML, or too much of it (see `check_cost`); one line.
     """
-    check_aliases(text)
+    check_cost(text)
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(" ".join(str(error).split())) from error
 
 
-def check_aliases(text: str) -> None:
-    """Refuse YAML that has more than `MOST_NODES` entries once its aliases are unfolded, or one within itself.
+def check_cost(text: str) -> None:
+    """Refuse YAML that costs more than its text: nested deep, of numbers without end, or of aliases that unfold.
 
     Text that is no YAML passes: whoever reads it says why.
 
     Raises:
-        ValueError: one line.
+        ValueError: one line; of aliases if there are more than `MOST_NODES` entries, or one is within itself.
     """
+    depth = 0
+    with contextlib.suppress(yaml.YAMLError):
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MOST_NESTED:
+                raise ValueError(f"its entries are nested more than {MOST_NESTED} deep; fix: write them flat")
+            if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and len(event.value) > MOST_DIGITS:
+                if event.value[0] in "+-.0123456789" and _NUMBER.fullmatch(event.value):
+                    raise ValueError(f"a number has more than {MOST_DIGITS:,} digits; fix: a smaller one, or quote it")
     if "*" not in text:
         return
     try:
@@ -81,7 +94,7 @@ def _keys(path: str) -> list[str]:
 
 
 def check_values(data: Any) -> None:
-    """Refuse what no setting holds: NUL characters, integers of thousands of digits, interpolations that unfold.
+    """Refuse what no setting holds: NUL characters, and interpolations that unfold.
 
     Raises:
         ValueError: one line; of resolved interpolations if they have more than `MOST_CHARACTERS`.
@@ -101,8 +114,6 @@ def _resolved_length(value: Any, path: Path, data: Any, lengths: dict[Path, int]
         length += sum(_resolved_length(entry, (*path, str(key)), data, lengths) for key, entry in value.items())
     elif isinstance(value, list):
         length += sum(_resolved_length(entry, (*path, str(n)), data, lengths) for n, entry in enumerate(value))
-    elif isinstance(value, int):
-        length += len(str(value))  # which Python refuses beyond 4,300 digits, wherever it is printed later
     elif isinstance(value, str):
         if "\0" in value:
             raise ValueError("a text holds a NUL character; fix: leave it out")
