@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from r3env.assets.build import build_tokenizer, new_model, warm_start
-from r3env.assets.lessons import Example, fill_rows
+from benchmarks.embedded_model.build import build_tokenizer, new_model, warm_start
+from benchmarks.embedded_model.lessons import Example, fill_rows
 from r3env.chat import ChatFormat, first_turn, next_turns
 
 CALL = ('<tool_call>\n{"name": "multiply", "arguments": {"a": ', ', "b": ', "}}\n</tool_call>")

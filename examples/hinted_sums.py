@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 
-from r3env.assets.arithmetic import Chain, hint_levels, random_chain
+from benchmarks.embedded_model.arithmetic import Chain, hint_levels, random_chain
 from r3env.core import Query, Verdict, VerifiableEnv
 from r3env.grading import grade
 

@@ -4,7 +4,7 @@ import random
 
 import gymnasium
 
-from r3env.assets.arithmetic import random_chain, running, slipped_totals
+from benchmarks.embedded_model.arithmetic import random_chain, running, slipped_totals
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.grading.extraction import final_answer
 

@@ -119,8 +119,8 @@ def check_model(settings: "RLModuleSettings", *, unreachable_ok: bool = False) -
     if os.path.isdir(path):
         _check_folder(Path(path), settings.model)
     elif settings.model.startswith("embedded:"):
-        fix = "install the package again, or build it with `python -m r3env.assets.build`"
-        raise ConfigError(f"{_WHERE}: {shown(settings.model)} is missing from this installation; fix: {fix}")
+        what = f"{shown(settings.model)} is missing from this installation"
+        raise ConfigError(f"{_WHERE}: {what}; fix: install the package again")
     elif not _HUB_ID.fullmatch(path) or os.path.exists(path):
         raise ConfigError(
             f"{_WHERE}: {shown(settings.model)} is neither a folder nor a Hub id; {_nearest_folder(path)}"

@@ -1,1 +1,1 @@
-"""The embedded tiny model, its problems, and the recipe that makes both; start at `build.py`."""
+"""The embedded models and their problems: data alone; `benchmarks/embedded_model` in the repository makes them."""

@@ -19,7 +19,7 @@ ANY_DISK, FULL_DISK = ({"RAY_local_fs_capacity_threshold": share} for share in (
 def large_model(tmp_path_factory) -> Path:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from r3env.assets.build import build_tokenizer
+    from benchmarks.embedded_model.build import build_tokenizer
 
     tokenizer, folder = build_tokenizer(), tmp_path_factory.mktemp("models") / "large"
     model = Qwen2ForCausalLM(

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from algorithms.train.main import main
+from benchmarks.embedded_model.build import build_tokenizer
 from examples.calculator import LESSONS, Teacher, make, multiply
-from r3env.assets.build import build_tokenizer
 
 
 def test_a_first_turn_calls_as_often_as_it_is_told_to():

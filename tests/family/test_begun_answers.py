@@ -3,7 +3,7 @@
 import pytest
 
 from algorithms.rollout.conversation import conversation
-from r3env.assets.build import fill_in
+from benchmarks.embedded_model.build import fill_in
 from r3env.grading import grade
 from tests.hand_made import small_pool
 

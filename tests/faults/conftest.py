@@ -30,7 +30,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def tokenizer() -> Any:
-    from r3env.assets.build import build_tokenizer
+    from benchmarks.embedded_model.build import build_tokenizer
 
     return build_tokenizer()
 

@@ -10,9 +10,9 @@ from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.rollout_source import StepRollouts, saved_forms
 from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.methods.cog_drift import CogDriftSettings
+from benchmarks.embedded_model.build import fill_in, variants
 from examples.hinted_sums import HintedSums
 from r3env.adapters.foreign import ForeignEnv, Reply
-from r3env.assets.build import fill_in, variants
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.data.loading import load_queries
 from r3env.envs.mixture import MixtureEnv

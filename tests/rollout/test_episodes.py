@@ -10,8 +10,8 @@ import pytest
 from algorithms.rollout import episodes
 from algorithms.rollout.conversation import conversation
 from algorithms.rollout.types import Attempt, Context, Prompt, Request, Sampling
+from benchmarks.embedded_model.arithmetic import REFLECTION_GUIDANCE
 from r3env import chat
-from r3env.assets.arithmetic import REFLECTION_GUIDANCE
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.envs.math import MathEnv
 

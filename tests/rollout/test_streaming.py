@@ -10,7 +10,7 @@ import pytest
 from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import Prompt, Request, Sampling, Split
-from r3env.assets.arithmetic import REFLECTION_GUIDANCE
+from benchmarks.embedded_model.arithmetic import REFLECTION_GUIDANCE
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.envs.math import MathEnv
 

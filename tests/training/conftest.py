@@ -7,7 +7,7 @@ import pytest
 
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
-from r3env.assets.arithmetic import REFLECTION_GUIDANCE
+from benchmarks.embedded_model.arithmetic import REFLECTION_GUIDANCE
 from tests.hand_made import small_pool
 from tests.own_ray import own_ray
 

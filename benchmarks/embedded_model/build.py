@@ -1,4 +1,4 @@
-"""The recipe of the embedded model and its problems: `python -m r3env.assets.build`. Minutes on two cores, seeded.
+"""Make the embedded model and its problems: `python -m benchmarks.embedded_model.build`. Minutes on two cores, seeded.
 
 Writes `tiny/` (a Hugging Face folder), `train.jsonl`, `heldout.jsonl` and `report.json`.
 """
@@ -9,7 +9,6 @@ import random
 import re
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,12 @@ import torch
 from tokenizers import AddedToken, pre_tokenizers
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2Tokenizer
 
-from r3env.assets.arithmetic import MAX_TOTAL, REFLECTION_GUIDANCE, Chain, hint_levels, random_chain
-from r3env.assets.lessons import RESPONSE_LIMIT, Lesson, Teacher
-from r3env.assets.report import Question, measure
-from r3env.grading import grade
+import r3env.assets
+from benchmarks.embedded_model.arithmetic import MAX_TOTAL, REFLECTION_GUIDANCE, Chain, hint_levels, random_chain
+from benchmarks.embedded_model.lessons import RESPONSE_LIMIT, Lesson, Teacher
+from benchmarks.embedded_model.report import Question, measure
 
+ASSETS = Path(r3env.assets.__file__).parent
 PAD, END = "<|pad|>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
 CHAT_TEMPLATE = (
@@ -96,7 +96,7 @@ ROWS, LEARNING_RATE, WARM_UP, DECAY_FROM = 20, 2e-3, 50, 0.6
 def main() -> None:
     """Make everything and print the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--out", type=Path, default=ASSETS)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -113,16 +113,10 @@ def main() -> None:
     warm_start(model, [(lesson.steps, teacher.batches(lesson, ROWS)) for lesson in LESSONS])
     model.save_pretrained(arguments.out / "tiny")
     tokenizer.save_pretrained(arguments.out / "tiny")
-    questions = [
-        Question(str(chain), partial(_is_right, str(chain.answer)), len(chain.terms) + 1) for chain in held_out
-    ]
+    questions = [Question(str(chain), str(chain.answer), len(chain.terms) + 1) for chain in held_out]
     report = measure(model, tokenizer, questions, RESPONSE_LIMIT)
     (arguments.out / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(report, indent=1))
-
-
-def _is_right(answer: str, response: str) -> bool:
-    return grade(response, answer).correct
 
 
 def make_problems(seed: int) -> tuple[list[Chain], list[Chain]]:

@@ -1,4 +1,4 @@
-"""The recipe of the embedded teacher: `python -m r3env.assets.teacher`. A few minutes on two cores, seeded.
+"""Make the embedded teacher: `python -m benchmarks.embedded_model.teacher`. A few minutes on two cores, seeded.
 
 The embedded model, shown further problems that are all worked by running totals. It is what `embedded:teacher` names,
 for on-policy distillation without another download. Writes `teacher/`, in bfloat16.
@@ -6,20 +6,17 @@ for on-policy distillation without another download. Writes `teacher/`, in bfloa
 
 import argparse
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from r3env.assets.build import ROWS, warm_start
-from r3env.assets.lessons import RESPONSE_LIMIT, Lesson, Teacher
-from r3env.assets.report import Question, measure
-from r3env.grading import grade
+from benchmarks.embedded_model.build import ASSETS, ROWS, warm_start
+from benchmarks.embedded_model.lessons import RESPONSE_LIMIT, Lesson, Teacher
+from benchmarks.embedded_model.report import Question, measure
 
 LESSON = Lesson(500, range(5, 17), reflection=0.2, ways=(1.0, 0.0, 0.0))
-ASSETS = Path(__file__).parent
 
 
 def main() -> None:
@@ -40,12 +37,8 @@ def main() -> None:
     model.to(torch.bfloat16).save_pretrained(arguments.out / "teacher")
     tokenizer.save_pretrained(arguments.out / "teacher")
     model.float()
-    questions = [Question(row["problem"], partial(_is_right, row["answer"]), int(row["level"])) for row in rows]
+    questions = [Question(row["problem"], row["answer"], int(row["level"])) for row in rows]
     print(json.dumps(measure(model, tokenizer, questions, RESPONSE_LIMIT), indent=1))
-
-
-def _is_right(answer: str, response: str) -> bool:
-    return grade(response, answer).correct
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from transformers import Qwen2Tokenizer
 
-from r3env.assets import arithmetic
-from r3env.assets.arithmetic import REFLECTION_GUIDANCE, Chain
+from benchmarks.embedded_model import arithmetic
+from benchmarks.embedded_model.arithmetic import REFLECTION_GUIDANCE, Chain
 from r3env.chat import first_turn, next_turn
 
 RESPONSE_LIMIT = 48

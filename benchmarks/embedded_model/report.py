@@ -1,14 +1,15 @@
 """Measure what the embedded model can do before RL, and how much a failed attempt in its context helps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import Qwen2Tokenizer
 
-from r3env.assets.arithmetic import REFLECTION_GUIDANCE
+from benchmarks.embedded_model.arithmetic import REFLECTION_GUIDANCE
 from r3env.chat import first_turn, next_turn
+from r3env.grading import grade
 
 SAMPLES = 8
 BATCH = 256
@@ -18,10 +19,10 @@ SECOND_TRIES = {"problems missed at least once": range(SAMPLES), "problems misse
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt, how to recognize a correct answer, and the size of the problem."""
+    """A prompt, its correct answer, and the size of the problem."""
 
     text: str
-    is_right: Callable[[str], bool]
+    answer: str
     size: int
 
 
@@ -83,7 +84,7 @@ def _second_turn(tokenizer: Qwen2Tokenizer, prompt: list[int], attempt: list[int
 
 def _correct(tokenizer: Qwen2Tokenizer, question: Question, response: list[int]) -> bool:
     text = str(tokenizer.decode(response, skip_special_tokens=True))
-    return response[-1] == tokenizer.eos_token_id and question.is_right(text)
+    return response[-1] == tokenizer.eos_token_id and grade(text, question.answer).correct
 
 
 def _by_length(problems: Sequence[Question], counts: Sequence[int]) -> dict[str, float]:

@@ -1,0 +1,1 @@
+"""The recipe of the embedded models, their problems and their report; start at `build.py`."""
