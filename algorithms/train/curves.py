@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,52 @@ STYLE: dict[Any, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class Panel:
+    """One panel.
+
+    Args:
+        title: above it.
+        lines: tag, label and color of each.
+        top: of shares, the end of the axis, by all values; they are shown in percent, from 0 on.
+        from_zero: whether the axis begins at 0.
+        counts: of mechanisms, which may be off: a running mean without the values themselves.
+    """
+
+    title: str
+    lines: tuple[tuple[str, str, str], ...]
+    top: Callable[[Sequence[float]], float] | None = None
+    from_zero: bool = True
+    counts: bool = False
+
+
+# The panels after the accuracy, row by row; length and truncation share the place of one.
+PANELS = (
+    Panel("Mean training reward", (("reward/mean", "reward", BLUE),), from_zero=False),
+    Panel(
+        "Homogeneous groups",
+        (("groups/solve_all", "all correct", GREEN), ("groups/solve_none", "all incorrect", ORANGE)),
+        top=lambda _: 1.02,
+    ),
+    Panel("Policy entropy (nats per token)", (("policy/entropy", "entropy", PURPLE),)),
+    Panel("Mean response length (tokens)", (("response/mean_tokens", "tokens", BLUE),)),
+    Panel(
+        "Truncated responses",
+        (("response/truncated", "truncated", ORANGE),),
+        top=lambda values: max([0.1, *(1.1 * value for value in values)]),
+    ),
+    Panel(
+        "Replay, reflection and ranking (number per step)",
+        (
+            ("replay/added", "replayed samples", BLUE),
+            ("reflection/prompts", "reflection prompts", GREEN),
+            ("ranking/ranked", "ranked responses", ORANGE),
+        ),
+        counts=True,
+    ),
+)
+
+
 def draw_curves(rows: Rows, summary: Mapping[str, Any], path: Path, problems: str = "held-out") -> Path:
     """Draw the run's curves.
 
@@ -54,12 +101,15 @@ def draw_curves(rows: Rows, summary: Mapping[str, Any], path: Path, problems: st
         figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.1, wspace=0.04, hspace=0.04)
         grid = figure.add_gridspec(2, 3)
         _draw_accuracy(figure.add_subplot(grid[0, 0]), rows, summary, problems)
-        _draw_reward(figure.add_subplot(grid[0, 1]), rows)
-        _draw_groups(figure.add_subplot(grid[0, 2]), rows)
-        _draw_entropy(figure.add_subplot(grid[1, 0]), rows)
         halves = grid[1, 1].subgridspec(2, 1, height_ratios=(3, 2))
-        _draw_length(figure.add_subplot(halves[0]), figure.add_subplot(halves[1]), rows)
-        _draw_mechanisms(figure.add_subplot(grid[1, 2]), rows)
+        above, below = halves[0], halves[1]
+        for panel, place in zip(PANELS, (grid[0, 1], grid[0, 2], grid[1, 0], above, below, grid[1, 2]), strict=True):
+            axes = figure.add_subplot(place)
+            _draw_panel(axes, panel, rows)
+            if place is above:
+                axes.tick_params(labelbottom=False)
+            elif place.is_last_row():
+                axes.set_xlabel("training step")
         figure.suptitle(_title(summary), x=0.01, ha="left", fontsize=11)
         with replaced_whole(path) as temporary:
             figure.savefig(temporary, format="png")
@@ -109,52 +159,20 @@ def _accuracies(rows: Rows, summary: Mapping[str, Any]) -> dict[str, dict[int, f
     return {f"pass@{k}": found[k] for k in sorted({1, max(found, default=1)} & found.keys())}
 
 
-def _draw_reward(axes: Axes, rows: Rows) -> None:
-    axes.set_title("Mean training reward")
-    _finish(axes, _draw(axes, rows, "reward/mean", BLUE, "reward"))
+def _draw_panel(axes: Axes, panel: Panel, rows: Rows) -> None:
+    axes.set_title(panel.title)
+    drawn = [_draw(axes, rows, *line, raw=not panel.counts) for line in panel.lines]
+    if panel.counts:
+        axes.margins(y=0.3)  # room for the legend
+    if panel.top is not None:
+        axes.set_ylim(0, panel.top([value for tag, _, _ in panel.lines for _, value in _series(rows, tag)]))
+    elif panel.from_zero:
+        axes.set_ylim(bottom=0)
+    absent = "not used in this run" if panel.counts else "not recorded"
+    _finish(axes, any(drawn), percent=panel.top is not None, legend=len(panel.lines) > 1, absent=absent)
 
 
-def _draw_groups(axes: Axes, rows: Rows) -> None:
-    axes.set_title("Homogeneous groups")
-    solved = _draw(axes, rows, "groups/solve_all", GREEN, "all correct")
-    unsolved = _draw(axes, rows, "groups/solve_none", ORANGE, "all incorrect")
-    axes.set_ylim(0, 1.02)
-    _finish(axes, solved or unsolved, percent=True, legend=True)
-
-
-def _draw_entropy(axes: Axes, rows: Rows) -> None:
-    axes.set_title("Policy entropy (nats per token)")
-    drawn = _draw(axes, rows, "policy/entropy", PURPLE, "entropy")
-    axes.set_ylim(bottom=0)
-    _finish(axes, drawn)
-    axes.set_xlabel("training step")
-
-
-def _draw_length(above: Axes, below: Axes, rows: Rows) -> None:
-    above.set_title("Mean response length (tokens)")
-    drawn = _draw(above, rows, "response/mean_tokens", BLUE, "tokens")
-    above.set_ylim(bottom=0)
-    _finish(above, drawn)
-    above.tick_params(labelbottom=False)
-    below.set_title("Truncated responses")
-    drawn = _draw(below, rows, "response/truncated", ORANGE, "truncated")
-    below.set_ylim(0, max([0.1, *(1.1 * value for _, value in _series(rows, "response/truncated"))]))
-    _finish(below, drawn, percent=True)
-    below.set_xlabel("training step")
-
-
-def _draw_mechanisms(axes: Axes, rows: Rows) -> None:
-    axes.set_title("Replay, reflection and ranking (number per step)")
-    replayed = _draw(axes, rows, "replay/added", BLUE, "replayed samples", raw=False)
-    reflected = _draw(axes, rows, "reflection/prompts", GREEN, "reflection prompts", raw=False)
-    ranked = _draw(axes, rows, "ranking/ranked", ORANGE, "ranked responses", raw=False)
-    axes.margins(y=0.3)  # room for the legend
-    axes.set_ylim(bottom=0)
-    _finish(axes, replayed or reflected or ranked, legend=True, absent="not used in this run")
-    axes.set_xlabel("training step")
-
-
-def _draw(axes: Axes, rows: Rows, tag: str, color: str, label: str, *, raw: bool = True) -> bool:
+def _draw(axes: Axes, rows: Rows, tag: str, label: str, color: str, *, raw: bool) -> bool:
     """Draw one tag: dots for a short run, a running mean over the faint values for a long one."""
     points = _series(rows, tag)
     if not points:
