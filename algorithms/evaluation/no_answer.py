@@ -1,8 +1,9 @@
 """Say why nothing is correct where most responses hold no answer: what was looked for, one response, the ways out."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from algorithms.evaluation.responses import Response
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.types import Rollout, Split
 from r3env.core import Reason
@@ -12,24 +13,11 @@ LARGE = 0.5  # from this share of the responses on
 FIRST_STEPS = 3  # later ones have learned something else than the form of an answer
 _CHARACTERS = 120
 
-
-class Judged(Protocol):
-    """The judgment of a response."""
-
-    @property
-    def verdict(self) -> str:
-        """The grader's reason."""
-
-    @property
-    def truncated(self) -> bool:
-        """Whether it hit the length limit."""
-
-
-Response = TypeVar("Response", bound=Judged)
+Judged = TypeVar("Judged", bound=Response | Rollout)
 
 
 def missing_answers(
-    whose: str, responses: Sequence[Response], text: Callable[[Response], str], form: Callable[[Response], str]
+    whose: str, responses: Sequence[Judged], text: Callable[[Judged], str], form: Callable[[Judged], str]
 ) -> str | None:
     """Return a line where no answer was found in most responses, else None.
 

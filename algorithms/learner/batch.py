@@ -8,24 +8,10 @@ import numpy as np
 import torch
 
 from algorithms.learner.packing import PackedSequences
+from algorithms.learner.prompt_groups import Part
 from algorithms.learner.shared_sequences import Copies, SharedSequences
 from algorithms.losses.base import Objective, load_term
 from algorithms.losses.term import POLICY, Term
-
-
-@dataclass(frozen=True)
-class Part:
-    """One sequence of a row, split for sharing: its tokens up to the policy's first one, and the rest.
-
-    Args:
-        prompt: their bytes.
-        prompt_length: their number.
-        length: number of the other tokens.
-    """
-
-    prompt: bytes
-    prompt_length: int
-    length: int
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 from algorithms.learner.packing import assign_rows
 
@@ -13,23 +13,22 @@ KEYS_PER_TOKEN = 4
 WORTH_A_SPLIT = 0.05
 
 
-class PromptPart(Protocol):
-    """One sequence of a row: see `algorithms.learner.batch.Part`."""
+@dataclass(frozen=True)
+class Part:
+    """One sequence of a row, split for sharing: its tokens up to the policy's first one, and the rest.
 
-    @property
-    def prompt(self) -> bytes:
-        """The tokens that it may share."""
+    Args:
+        prompt: their bytes.
+        prompt_length: their number.
+        length: number of the other tokens.
+    """
 
-    @property
-    def prompt_length(self) -> int:
-        """The number of tokens that it may share."""
-
-    @property
-    def length(self) -> int:
-        """The number of further tokens."""
+    prompt: bytes
+    prompt_length: int
+    length: int
 
 
-Row = Sequence[PromptPart]
+Row = Sequence[Part]
 
 
 def prompt_groups(rows: Sequence[Row]) -> list[list[int]]:

@@ -4,6 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from operator import methodcaller
 from typing import Any, cast
 
 import ray
@@ -23,9 +24,9 @@ from algorithms.rollout.scheduler import DispatchPlan, ExpectedLengths
 from algorithms.rollout.stream import RolloutStream, Ticket
 from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import OnProgress, Request, Rollout, Split
-from algorithms.rollout.weight_sync.choice import EngineSleep, NoSleep, choose_engine_sleep, choose_transfer
+from algorithms.rollout.weight_sync.choice import choose_transfer
 from algorithms.rollout.weight_sync.object_store import AsLoaded
-from algorithms.rollout.weight_sync.transfer import NoRunnerTookWeights, WeightTransfer
+from algorithms.rollout.weight_sync.transfer import NoRunnerTookWeights, RunnerCalls, WeightTransfer
 from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.start_watch import StartWatch
 from algorithms.utils.starting import ShownStart
@@ -45,8 +46,7 @@ class RolloutWorkers:
         self.group, self.learner_group = runner_group, cast(LearnerGroup, learner_group)  # `AsLoaded` needs none
         self.settings = config.env_runners_settings
         self.transfer: WeightTransfer = choose_transfer(config) if training else AsLoaded()
-        self.engine_sleep: EngineSleep = choose_engine_sleep(config) if training else NoSleep()
-        self._engines_sleep = training and engine_sleeps(config)
+        self.engines_sleep = training and engine_sleeps(config)
         self.version = -1
         self._sent: Weights | None = None
         self._learners_wait = False
@@ -226,9 +226,10 @@ class RolloutWorkers:
         if self.stream.ahead:
             return  # they never rest
         with self.stream.runners_to_itself():
-            if self._engines_sleep:
+            if self.engines_sleep:
                 self._sent = None  # taking weights would wake an engine
-            self.engine_sleep.begin(self.group, self.settings.timeout_s)
+                # One that does not answer is marked unhealthy.
+                RunnerCalls(self.group, self.settings.timeout_s)(methodcaller("sleep_engine"))
 
     def _make_supervisor(self) -> WorkerSupervisor:
         manager = self.group._worker_manager
@@ -240,7 +241,7 @@ class RolloutWorkers:
             weights=self._weights_at_hand,
             on_health=lambda number, healthy: manager.set_actor_state(number, healthy=healthy),
             spares=set(manager.actors()) - working,
-            engines_sleep=self._engines_sleep,
+            engines_sleep=self.engines_sleep,
         )
 
     def _weights_at_hand(self) -> Weights | None:

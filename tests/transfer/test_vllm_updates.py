@@ -10,7 +10,6 @@ import torch
 from algorithms.config.placement import TransferKind
 from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.types import Sampling
-from algorithms.rollout.weight_sync.choice import Sleep
 from algorithms.rollout.weight_sync.object_store import ObjectStoreTransfer
 from algorithms.rollout.weight_sync.serialization import NO_VERSION, TENSORS, Serialization, TensorSpec, unpack
 from algorithms.rollout.weight_sync.streamed import StreamedTransfer, bucket_fields
@@ -79,7 +78,7 @@ def test_the_object_store_does_the_same_in_buckets(algorithm, engine, lm):
 
 
 def test_an_engine_that_sleeps_has_no_version_until_it_gets_weights(algorithm, engine, lm):
-    algorithm.rollout_workers.engine_sleep = Sleep()
+    algorithm.rollout_workers.engines_sleep = True
     algorithm.rollout_workers.sleep_engines()
     assert engine.weights_version == NO_VERSION
     disturb(algorithm, lm)

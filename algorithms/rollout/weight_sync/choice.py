@@ -1,16 +1,16 @@
-"""Choose how weights travel, and whether engines sleep while the learners work."""
+"""Choose how weights travel."""
 
 import logging
-from typing import Any, Protocol
+from typing import Any
 
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from algorithms.config.base import BaseConfig
-from algorithms.config.placement import TransferKind, engine_sleeps, transfer_kind
+from algorithms.config.placement import TransferKind, transfer_kind
 from algorithms.rollout.weight_sync.object_store import InProcessTransfer, ObjectStoreTransfer
 from algorithms.rollout.weight_sync.serialization import Serialization
-from algorithms.rollout.weight_sync.transfer import RunnerCalls, TransferUnavailable, WeightTransfer
+from algorithms.rollout.weight_sync.transfer import TransferUnavailable, WeightTransfer
 
 _logger = logging.getLogger(__name__)
 
@@ -65,35 +65,3 @@ class OrObjectStore:
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """See `WeightTransfer.message`."""
         return self._way.message(learner_group)
-
-
-class EngineSleep(Protocol):
-    """Begins when the rollouts of a step are done, and ends with the next push of weights."""
-
-    def begin(self, runner_group: EnvRunnerGroup, timeout_s: float) -> None:
-        """Let the engines sleep; all of them are idle."""
-        ...
-
-
-class NoSleep:
-    """Engines on their own GPUs have no memory to free."""
-
-    def begin(self, runner_group: EnvRunnerGroup, timeout_s: float) -> None:
-        """Do nothing."""
-
-
-class Sleep:
-    """Weights and cache leave the GPU; taking new weights wakes an engine, its cache last."""
-
-    def begin(self, runner_group: EnvRunnerGroup, timeout_s: float) -> None:
-        """Send all engines to sleep; one that does not answer is marked unhealthy."""
-        RunnerCalls(runner_group, timeout_s)(_sleep)
-
-
-def choose_engine_sleep(config: BaseConfig) -> EngineSleep:
-    """Return what `env_runners.sleep_while_training` configures."""
-    return Sleep() if engine_sleeps(config) else NoSleep()
-
-
-def _sleep(runner: Any) -> None:
-    runner.sleep_engine()
