@@ -1,6 +1,7 @@
 """AlgorithmConfig with sections: validated, immutable settings that agree with RLlib's flat attributes."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
@@ -41,6 +42,27 @@ _TAKEN = ("run", "algorithm", "base", "benchmarks", "sft")
 PLUGIN_SETTINGS = ("mechanisms", "query_sampler", "advantage", "objective")
 
 
+@dataclass
+class Measured:
+    """What is known beside the settings, once it was looked at; to be changed also where settings are frozen.
+
+    Args:
+        run_steps: `run.steps`.
+        is_checked: whether model, environment and data were checked, or are not to be.
+        engine_length: tokens that a vLLM engine's longest sequence may have.
+        engine_cache_bytes: of a vLLM engine on a CPU.
+        reward_actors: names of the actors that hold the reward functions.
+        teacher_parameters: the teacher's size; 0 where there is none.
+    """
+
+    run_steps: int | None = None
+    is_checked: bool = False
+    engine_length: int | None = None
+    engine_cache_bytes: int | None = None
+    reward_actors: tuple[str, ...] = ()
+    teacher_parameters: int = 0
+
+
 class BaseConfig(AlgorithmConfig):
     """The base of every configuration of this library; `BaseConfig` has the sections.
 
@@ -63,31 +85,16 @@ class BaseConfig(AlgorithmConfig):
     def __init__(self, algo_class: "type[Algorithm] | None" = None) -> None:
         super().__init__(algo_class=algo_class)
         self._search_space: dict[str, dict[str, Any]] = {}
-        self._measured: dict[str, Any] = {}
+        self.measured = Measured()
         self._named_sections: dict[str, type[Settings]] = {}
         self._references: References = {}
         for section, model in self.class_sections().items():
             self._store(section, model())
 
     @property
-    def engine_length(self) -> int | None:
-        """Return the tokens that a vLLM engine's longest sequence may have, once the problems have been measured."""
-        return self._measured.get("engine_length")
-
-    @property
-    def engine_cache_bytes(self) -> int | None:
-        """Return the bytes of a vLLM engine's cache on a CPU, once they are known."""
-        return self._measured.get("engine_cache_bytes")
-
-    @property
-    def reward_actors(self) -> tuple[str, ...]:
-        """Return the names of the actors that hold the reward functions, once they are there."""
-        return tuple(self._measured.get("reward_actors") or ())
-
-    @property
     def schedule_steps(self) -> int | None:
         """Return the training steps that the schedule of the learning rate is made for, as far as it is known."""
-        return self.training_settings.lr_decay_steps or self._measured.get("run_steps")
+        return self.training_settings.lr_decay_steps or self.measured.run_steps
 
     @property
     def references(self) -> References:
@@ -98,31 +105,6 @@ class BaseConfig(AlgorithmConfig):
         """Note settings that came from environment variables."""
         named = {(path[0], our_name(*path[:2]), *path[2:]): texts for path, texts in found.items() if len(path) > 1}
         self._references = self._references | named
-
-    def planned_steps(self, steps: int) -> None:
-        """Note `run.steps`."""
-        self._measured["run_steps"] = steps
-
-    def note_checked(self) -> None:
-        """Note `is_checked`."""
-        self._measured["is_checked"] = 1
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether model, environment and data were checked, or are not to be."""
-        return bool(self._measured.get("is_checked"))
-
-    def measured_length(self, tokens: int | None) -> None:
-        """Note `engine_length`; the settings may be frozen."""
-        self._measured["engine_length"] = tokens
-
-    def named_reward_actors(self, names: tuple[str, ...]) -> None:
-        """Note `reward_actors`."""
-        self._measured["reward_actors"] = names
-
-    def measured_cache(self, count: int | None) -> None:
-        """Note `engine_cache_bytes`."""
-        self._measured["engine_cache_bytes"] = count
 
     @property
     def sections(self) -> dict[str, type[Settings]]:
@@ -168,15 +150,6 @@ class BaseConfig(AlgorithmConfig):
     def teacher_settings(self) -> RLModuleSettings | None:
         """Return which frozen teacher learners load beside the policy; None: none."""
         return None
-
-    @property
-    def teacher_parameters(self) -> int:
-        """Return the teacher's size, once it has been looked at; 0 where there is none."""
-        return self._measured.get("teacher_parameters") or 0
-
-    def measured_teacher(self, parameters: int) -> None:
-        """Note `teacher_parameters`."""
-        self._measured["teacher_parameters"] = parameters
 
     def apply(self, sections: Mapping[str, Any]) -> Self:
         """Set `{"section": {"key": value}}`, as a configuration file has it.
@@ -231,7 +204,7 @@ class BaseConfig(AlgorithmConfig):
         search_space = flat.pop("_search_space")
         for argument in OF_EVALUATION:  # their settings are there
             del flat[argument]
-        del flat["_measured"]
+        del flat["measured"]
         del flat["_named_sections"]
         del flat["_references"]
         for section in self.sections:

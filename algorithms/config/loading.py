@@ -78,7 +78,7 @@ def load(
     _note_skipped(config, files, layers, elsewhere - dropped)
     run = _apply_layers(config, RunSettings(), layers, elsewhere)
     run = _apply_overrides(config, run, overrides, elsewhere)
-    config.planned_steps(run.steps)
+    config.measured.run_steps = run.steps
     config.check_settings()
     if run.name is None:
         stems = "-".join(file.stem for file in files)[:MOST_OF_A_NAME] or _model_name(config)

@@ -110,7 +110,7 @@ class BaseAlgorithm(Algorithm):
         if config.env_runners_settings.num_threads and config.num_env_runners == 0:
             torch.set_num_threads(config.env_runners_settings.num_threads)
         module = config.rl_module_settings
-        if config.is_checked:  # maybe on another machine
+        if config.measured.is_checked:  # maybe on another machine
             fetch_model(module)
             fetch_teacher(config)
         else:  # Ray Tune makes an algorithm without `build_algo`

@@ -278,7 +278,7 @@ class GRPOConfig(BaseConfig):
         """Do RLlib's part of `build_algo`, after the settings were checked and Ray was started."""
         if self.algo_class is None:
             self.algo_class = self.default_algo_class()
-        self.note_checked()
+        self.measured.is_checked = True
         return super().build_algo(use_copy=use_copy)
 
     def build_learner_group(

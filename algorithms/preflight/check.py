@@ -72,7 +72,7 @@ def validate_inputs(config: "BaseConfig") -> ModelFacts | None:
 
 def measure_engine(config: "BaseConfig") -> None:
     """Measure a vLLM engine's start arguments, if no check has."""
-    if config.env_runners_settings.engine == "vllm" and config.engine_length is None:
+    if config.env_runners_settings.engine == "vllm" and config.measured.engine_length is None:
         model = validate_model(config)
         if model is not None:
             validate_sequences(config, model, validate_environment(config))
@@ -89,7 +89,7 @@ def validate_sequences(config: "BaseConfig", model: ModelFacts, environment: Env
     validate_engine_context(config, use)
     _validate_stop_tokens(config, model)
     validate_vllm_model(config, model)
-    config.measured_length(engine_length(config, model.context, use))
+    config.measured.engine_length = engine_length(config, model.context, use)
     validate_cache(config, model)
     return use
 
@@ -168,7 +168,7 @@ def validate_teacher(
         teacher = check_model(settings, unreachable_ok=unreachable_ok)
     if teacher is None:
         return None
-    config.measured_teacher(teacher.parameters)
+    config.measured.teacher_parameters = teacher.parameters
     if model is not None:
         _check_vocabulary(config, settings, teacher)
     return teacher

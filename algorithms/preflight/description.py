@@ -226,7 +226,8 @@ def _model_lines(
     if model.text_of:
         yield "", f"the text part of {model.text_of}: trained, saved and exported without its other parts"
     if config.teacher_settings is not None:
-        size = f"{config.teacher_parameters:,} parameters, frozen" if config.teacher_parameters else NOT_CACHED
+        parameters = config.measured.teacher_parameters
+        size = f"{parameters:,} parameters, frozen" if parameters else NOT_CACHED
         yield "teacher", f"{config.teacher_settings.model}: {size}"
     activations = activation_bytes(config, model, use)
     yield "learner memory", _learner_memory(config, model, use, activations)
@@ -261,7 +262,7 @@ def _engine_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, at_
     if "cache" not in parts:
         return f"{sum_text(parts)}, and its cache in the rest of its share of a GPU"
     whole = parts["cache"] // max(1, sequence_bytes(config, model))
-    length = config.engine_length or model.context
+    length = config.measured.engine_length or model.context
     return f"{sum_text(parts)}: {whole} sequences of {length} tokens at a time, or more if shorter"
 
 

@@ -39,8 +39,8 @@ def learner_bytes(config: "BaseConfig", model: ModelFacts, *, at_rest: bool = Fa
         parts = _trained(config, model.parameters, at_rest)
         if config.needs_reference:
             parts["reference"] = model.weight_bytes("float32")
-    if config.teacher_parameters:
-        parts["teacher"] = config.teacher_parameters * BYTES[dtype]
+    if config.measured.teacher_parameters:
+        parts["teacher"] = config.measured.teacher_parameters * BYTES[dtype]
     learners = config.learners_settings
     if learners.sharding == "fsdp":
         where = " in CPU memory" if learners.offload else ""
@@ -147,7 +147,7 @@ _OPTION, _VARIABLE = "kv_cache_memory_bytes", "VLLM_CPU_KVCACHE_SPACE"
 def sequence_bytes(config: "BaseConfig", model: ModelFacts) -> int:
     """Return the bytes of the longest sequence's keys and values on one GPU, or on the CPU."""
     runners = config.env_runners_settings
-    length = config.engine_length or model.context or 0
+    length = config.measured.engine_length or model.context or 0
     if not engine_is_on_gpu(config):
         length = (-(-length // _CPU_BLOCK) + 2) * _CPU_BLOCK
     return -(-model.cache_bytes(length, runners.dtype) // runners.tensor_parallel_size)
@@ -233,8 +233,8 @@ def validate_cache(config: "BaseConfig", model: ModelFacts) -> None:
         return
     cache, needed = cache_bytes(config, model), sequence_bytes(config, model)
     if not engine_is_on_gpu(config):
-        config.measured_cache(cache)
-    length = config.engine_length
+        config.measured.engine_cache_bytes = cache
+    length = config.measured.engine_length
     if cache is None or cache >= needed or length is None:  # None: `--check` has not read prompts on the Hub
         return
     fix = f"a shorter env_runners.max_response_tokens, or env_runners.max_model_len below {length}"

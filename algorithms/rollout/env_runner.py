@@ -41,7 +41,7 @@ from r3env.registry import to_make
 
 def environment_makers(config: BaseConfig) -> dict[Split, Callable[[], gymnasium.Env[str, str]]]:
     """Return how to make the training and the held-out environment of a configuration."""
-    judge = judge_of(() if config.env_runners_settings.reward_actor.environments else config.reward_actors)
+    judge = judge_of(() if config.env_runners_settings.reward_actor.environments else config.measured.reward_actors)
     find_registered(cast(str, config.env))
 
     def make(arguments: dict[str, Any]) -> gymnasium.Env[str, str]:
@@ -108,8 +108,8 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             options=settings.vllm,
             weight_transfer=transfer_kind(self.config),
             sleeps=engine_sleeps(self.config),
-            max_model_len=named_length(self.config) or self.config.engine_length,
-            cache_bytes=self.config.engine_cache_bytes,
+            max_model_len=named_length(self.config) or self.config.measured.engine_length,
+            cache_bytes=self.config.measured.engine_cache_bytes,
             keeps_cache=settings.cache_in_flight == "keep",
             adapter=_adapter(module) if sends_adapter(self.config) else None,
             on_stage=functools.partial(report_stage, "engine"),

@@ -164,7 +164,7 @@ class StandIn(gymnasium.Env[str, str]):
 
 def stand_ins(config: BaseConfig) -> dict[Split, Callable[[], gymnasium.Env[str, str]]]:
     """Return how an env runner makes its environments in the actors, in turn."""
-    actors = itertools.cycle([ray.get_actor(name) for name in config.reward_actors])
+    actors = itertools.cycle([ray.get_actor(name) for name in config.measured.reward_actors])
     limit_s = config.env_runners_settings.step_timeout_s
     return {
         split: lambda arguments=arguments: StandIn(next(actors), arguments, limit_s)  # type: ignore[misc]

@@ -119,14 +119,14 @@ class RewardActors:
                 f"{settings.num_gpus:g} GPUs{further} each did not start within {limit_s:g} s (env_runners.timeout_s); "
                 "fix: fewer of them, or less for each"
             ) from error
-        config.named_reward_actors(names)
+        config.measured.reward_actors = names
 
     def close(self) -> None:
         """Kill the actors, and take their names back: the configuration may be used again."""
         for actor in self._actors:
             ray.kill(actor)
         self._actors = []
-        self._config.named_reward_actors(())
+        self._config.measured.reward_actors = ()
 
 
 def judge_of(names: Sequence[str]) -> Judge:

@@ -35,7 +35,7 @@ def in_vllm(config, model, problems):
 
 def length_of(config) -> int | None:
     check(config, RUN)
-    return config.engine_length
+    return config.measured.engine_length
 
 
 def test_the_longest_prompt_and_its_response_are_the_engines_context(config):
@@ -85,27 +85,27 @@ def test_a_named_length_that_is_too_short_is_an_error(config):
 
 def test_the_transformers_engine_needs_no_length_and_no_cache_of_a_size(config):
     check(config.env_runners(engine="transformers"), RUN)
-    assert config.engine_cache_bytes is None
+    assert config.measured.engine_cache_bytes is None
 
 
 def test_ray_tune_which_builds_without_a_check_measures_too(config):
     measure_engine(config.env_runners(engine="transformers"))
-    assert config.engine_length is None
+    assert config.measured.engine_length is None
     measure_engine(config.env_runners(engine="vllm"))
-    assert config.engine_length == 80 and config.engine_cache_bytes is not None
+    assert config.measured.engine_length == 80 and config.measured.engine_cache_bytes is not None
 
 
 def test_prompts_that_are_not_read_yet_refuse_nothing(config):
     config.environment(data="owner/data").env_runners(vllm={"kv_cache_memory_bytes": 1})
     check(config, RUN)
-    assert config.engine_length is None
+    assert config.measured.engine_length is None
 
 
 def test_the_length_is_no_setting(config):
     validate_start(config)
-    assert config.engine_length == 80
+    assert config.measured.engine_length == 80
     assert "engine_length" not in json.dumps(config.to_sections())
-    assert config.copy(copy_frozen=False).engine_length == 80
+    assert config.copy(copy_frozen=False).measured.engine_length == 80
 
 
 BIG = ModelFacts("big", "Qwen3ForCausalLM", 125_000_000, 12, 4, 128, 40_960)
@@ -113,7 +113,7 @@ BIG = ModelFacts("big", "Qwen3ForCausalLM", 125_000_000, 12, 4, 128, 40_960)
 
 def with_length(length: int, **settings) -> GRPOConfig:
     config = GRPOConfig().env_runners(engine="vllm", dtype="float32", **settings)
-    config.measured_length(length)
+    config.measured.engine_length = length
     return config
 
 
@@ -141,7 +141,7 @@ def test_a_cache_without_room_for_one_sequence_is_an_error_before_anything_start
 def test_the_check_states_the_cache_that_the_engine_will_have(config):
     lines = dict(line.split(maxsplit=2)[::2] for line in check(config, RUN).lines if line.startswith("engine memory"))
     assert "sequences of 80 tokens at a time, or more if shorter" in lines["engine"]
-    assert config.engine_cache_bytes == cpu_cache_bytes(config, validate_model(config))
+    assert config.measured.engine_cache_bytes == cpu_cache_bytes(config, validate_model(config))
 
 
 @pytest.mark.slow
@@ -159,6 +159,6 @@ def test_vllm_has_the_cache_and_the_context_that_the_check_states(config, max_nu
     finally:
         runner.stop()
     assert length == 80
-    tokens = config.engine_cache_bytes / validate_model(config).cache_bytes(1, "float32")
+    tokens = config.measured.engine_cache_bytes / validate_model(config).cache_bytes(1, "float32")
     assert block == 128 and blocks == int(tokens / block)
     assert f" {blocks // 3} sequences of 80 tokens" in stated  # one of 80 tokens is counted as three blocks

@@ -75,7 +75,7 @@ def config() -> Iterator[GRPOConfig]:
 @pytest.fixture
 def judge(folder: Path, config: GRPOConfig) -> Any:
     def judge(function: str, response: str = "r", limit_s: float = 30.0) -> Verdict:
-        with judging_with(judge_of(config.reward_actors)):
+        with judging_with(judge_of(config.measured.reward_actors)):
             reward = f"{folder}/functions.py:{function}"
             env = FunctionEnv(str(folder / "rows.jsonl"), reward=reward, grading_timeout_s=limit_s)
         return env.verify(env.query(env.uids[0]), response)

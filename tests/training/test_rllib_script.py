@@ -26,7 +26,7 @@ ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # callbacks go 
 
 class LongestResponse(RLlibCallback):
     def on_algorithm_init(self, *, algorithm, **kwargs):
-        assert algorithm.config.engine_length, "from which env runners are made"
+        assert algorithm.config.measured.engine_length, "from which env runners are made"
 
     def on_episode_start(self, *, episode, **kwargs):
         episode.custom_data["longest"] = 0
