@@ -18,10 +18,10 @@ from algorithms.evaluation.comparison import (
     list_uncompared,
     mean_changes,
 )
-from algorithms.evaluation.metrics import NO_SHARES
+from algorithms.evaluation.metrics import FAILED, NO_SHARES, NOT_MEASURED, amount, difference, label
 from algorithms.evaluation.results import RESPONSES, SCORES, bearing_on_answers, read_fingerprint, read_settings
 from algorithms.utils.files import user_path
-from algorithms.utils.statistics import Change, Score, Trend, in_points, mean_score
+from algorithms.utils.statistics import Change, Score, Trend, mean_score
 from r3env.printable import printable
 
 
@@ -112,9 +112,6 @@ def _scores(folder: Path) -> dict[str, Any]:
     return stored
 
 
-_IN_TOKENS = "mean_tokens"
-
-
 def score_table(benchmarks: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return one column per benchmark, one row per measure; and the mean over benchmarks where there are several."""
     table = Table(title="Evaluation", title_justify="left", title_style="bold")
@@ -125,14 +122,14 @@ def score_table(benchmarks: Mapping[str, Mapping[str, Any]]) -> Table:
         table.add_column("mean", justify="right")
     for measure in dict.fromkeys(measure for one in benchmarks.values() for measure in one["scores"]):
         scores = [one["scores"].get(measure) for one in benchmarks.values()]
-        cells = ["–" if score is None else _cell(score, measure) for score in scores]
+        cells = [NOT_MEASURED if score is None else _cell(score, measure) for score in scores]
         if len(benchmarks) > 1:
-            cells.append(_mean_cell(benchmarks, measure) if None not in scores else "–")
-        table.add_row(_label(measure), *cells)
+            cells.append(_mean_cell(benchmarks, measure) if None not in scores else NOT_MEASURED)
+        table.add_row(label(measure), *cells)
     if any(one["ungraded"] for one in benchmarks.values()):
         shares = [one["ungraded"] / (one["problems"] * one["samples"]) for one in benchmarks.values()]
         mean = [sum(shares) / len(shares)] if len(shares) > 1 else []
-        table.add_row("failed, as incorrect", *(f"{share:.1%}" for share in [*shares, *mean]))
+        table.add_row(label(FAILED), *(f"{share:.1%}" for share in [*shares, *mean]))
     return table
 
 
@@ -166,12 +163,12 @@ def comparison_table(title: str, changes: Mapping[str, Change]) -> Table:
     for column in ("", "difference", "95 % interval", ""):
         table.add_column(column, justify="right" if column else "left")
     for measure, change in changes.items():
-        mean, low, high = (_difference(value, measure) for value in (change.mean, change.low, change.high))
+        mean, low, high = (difference(value, measure) for value in (change.mean, change.low, change.high))
         if change.is_none:
-            table.add_row(_label(measure), mean, "", "the same on every problem")
+            table.add_row(label(measure), mean, "", "the same on every problem")
             continue
         verdict = {Trend.ROSE: "higher", Trend.FELL: "lower"}.get(change.trend, "within noise")
-        table.add_row(_label(measure), mean, f"{low} to {high}", verdict)
+        table.add_row(label(measure), mean, f"{low} to {high}", verdict)
     return table
 
 
@@ -180,21 +177,8 @@ def _mean_cell(benchmarks: Mapping[str, Mapping[str, Any]], measure: str) -> str
     return _cell(mean_score(values, share=measure not in NO_SHARES), measure)
 
 
-def _label(measure: str) -> str:
-    return measure.replace("_", " ")
-
-
 def _cell(score: Score, measure: str) -> str:
-    value = _number(score.mean, measure)
+    value = amount(score.mean, measure)
     if score.low is None or score.high is None:
         return value
-    return f"{value}  [{_number(score.low, measure)}, {_number(score.high, measure)}]"
-
-
-def _number(value: float, measure: str) -> str:
-    return f"{value:,.1f}" if measure == _IN_TOKENS else f"{100 * value:.1f}%"
-
-
-def _difference(value: float, measure: str) -> str:
-    """Format a difference; of two shares in points, which are not percent of the first."""
-    return f"{value:+,.1f}" if measure == _IN_TOKENS else f"{in_points(value):+.1f} points"
+    return f"{value}  [{amount(score.low, measure)}, {amount(score.high, measure)}]"

@@ -9,7 +9,7 @@ import numpy as np
 
 from algorithms.evaluation.responses import Response
 from algorithms.evaluation.votes import SameAnswer, Scale, majority_correct, weighted_majority_correct
-from algorithms.utils.statistics import Score, score
+from algorithms.utils.statistics import Score, in_points, is_number, score
 from r3env.core import Reason
 from r3env.grading import same_value
 
@@ -60,7 +60,28 @@ def mean_pass_at_k(correct: np.ndarray | Sequence[np.ndarray], k: int) -> float:
 
 
 NO_SHARES = ("mean_tokens",)
+FAILED = "failed_share"
+NOT_MEASURED = "–"
 Metrics = dict[str, float]
+
+
+def label(measure: str) -> str:
+    """Return a measure's name for people."""
+    return "failed, as incorrect" if measure == FAILED else measure.replace("_", " ")
+
+
+def amount(value: Any, measure: str) -> str:
+    """Format a measured value: in percent, unless it is no share."""
+    if not is_number(value):
+        return NOT_MEASURED
+    return f"{value:,.1f}" if measure in NO_SHARES else f"{value:.1%}"
+
+
+def difference(value: Any, measure: str) -> str:
+    """Format a difference; of two shares in points, which are not percent of the first."""
+    if not is_number(value):
+        return NOT_MEASURED
+    return f"{value:+,.1f}" if measure in NO_SHARES else f"{in_points(value):+.1f} points"
 
 
 class Outcome(Protocol):

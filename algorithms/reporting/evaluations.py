@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.config.plain_yaml import load_yaml
-from algorithms.evaluation.metrics import pass_at_k
+from algorithms.evaluation.metrics import FAILED, NO_SHARES, NOT_MEASURED, label, pass_at_k
 from algorithms.reporting.run_data import ReportError, RunData, read_object
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.statistics import in_points, paired_bootstrap, score
@@ -83,9 +83,7 @@ def _model(path: Path, run: RunDirectory) -> Path | None:
     return folder if is_checkpoint or folder.is_dir() else None
 
 
-NOTHING = "–"
 SIZE = "problems × samples"
-_IN_TOKENS = "mean_tokens"
 _COUNTS = ("problems", "samples")
 # More levels than these become rows.
 MOST_COLUMNS = 8
@@ -121,7 +119,7 @@ def _before_and_after(runs: Sequence[RunData]) -> Table:
     trained_on = all(run.setting("evaluation", "data") is None for run in runs)
     return Table(
         f"{'Training' if trained_on else 'Held-out'} problems, before and after training",
-        ["run", "", *map(_label, measures), SIZE],
+        ["run", "", *map(label, measures), SIZE],
         rows,
         labels=2,
         note="In brackets: 95 % intervals, bootstrap over problems; of a change, over its differences problem by "
@@ -160,7 +158,7 @@ def _measured(side: Mapping[str, Any], measure: str) -> str:
 def _change(before: Mapping[str, Any], after: Mapping[str, Any], measure: str) -> str:
     first, last = ((side.get("metrics") or {}).get(measure) for side in (before, after))
     if not isinstance(first, int | float) or not isinstance(last, int | float):
-        return NOTHING
+        return NOT_MEASURED
     change = paired_bootstrap(_by_problem(before, measure), _by_problem(after, measure))
     if change is None:
         return _number(last - first, measure, sign=True)
@@ -205,9 +203,9 @@ def _level_table(title: str, head: Sequence[str], found: Iterable[tuple[Sequence
     levels = sorted({level for _, cells in found for level in cells}, key=_natural)
     if len(levels) > MOST_COLUMNS:
         sides = [" ".join(filter(None, labels)) for labels, _ in found]
-        by_level = [[level, *(cells.get(level, NOTHING) for _, cells in found)] for level in levels]
+        by_level = [[level, *(cells.get(level, NOT_MEASURED) for _, cells in found)] for level in levels]
         return Table(title, ["level", *sides], by_level)
-    rows = [[*labels, *(cells.get(level, NOTHING) for level in levels)] for labels, cells in found]
+    rows = [[*labels, *(cells.get(level, NOT_MEASURED) for level in levels)] for labels, cells in found]
     return Table(title, [*head, *(f"level {level}" for level in levels)], rows, labels=len(head))
 
 
@@ -232,7 +230,7 @@ def _benchmarks(found: Sequence[FoundEvaluation]) -> list[Table]:
     for benchmark in dict.fromkeys(name for one in found for name in one.scores):
         having = [one for one in found if benchmark in one.scores]
         measures = list(dict.fromkeys(name for one in having for name in one.scores[benchmark]["scores"]))
-        failed = ["failed, as incorrect"] if any(one.scores[benchmark].get("ungraded") for one in having) else []
+        failed = [label(FAILED)] if any(one.scores[benchmark].get("ungraded") for one in having) else []
         rows = [
             [
                 one.label,
@@ -242,7 +240,7 @@ def _benchmarks(found: Sequence[FoundEvaluation]) -> list[Table]:
             ]
             for one in having
         ]
-        head = ["evaluation", *map(_label, measures), *failed, SIZE]
+        head = ["evaluation", *map(label, measures), *failed, SIZE]
         tables.append(Table(f"{benchmark}, by algorithms.evaluate", head, rows))
         levels = [([one.label], _level_cells(one.scores[benchmark]["levels"])) for one in having]
         tables.append(_level_table(f"{benchmark}: pass@1 by level", ["evaluation"], levels))
@@ -256,11 +254,11 @@ def _size(one: FoundEvaluation, benchmark: str) -> str:
 def _failed(one: FoundEvaluation, benchmark: str) -> str:
     """Return the share of answers that nothing is known of."""
     found = one.scores[benchmark]
-    return _number(found.get("ungraded", 0) / max(1, found["problems"] * found["samples"]), "failed_share")
+    return _number(found.get("ungraded", 0) / max(1, found["problems"] * found["samples"]), FAILED)
 
 
 def _cells(scores: Mapping[str, Mapping[str, Any]], measures: Sequence[str]) -> list[str]:
-    return [_score_cell(scores[measure], measure) if measure in scores else NOTHING for measure in measures]
+    return [_score_cell(scores[measure], measure) if measure in scores else NOT_MEASURED for measure in measures]
 
 
 def _level_cells(levels: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -273,21 +271,17 @@ def _score_cell(one: Mapping[str, Any], measure: str) -> str:
 
 def _with_interval(value: Any, low: float | None, high: float | None, measure: str, *, sign: bool = False) -> str:
     text = _number(value, measure, sign=sign)
-    if low is None or high is None or text == NOTHING:
+    if low is None or high is None or text == NOT_MEASURED:
         return text
     return f"{text} [{_number(low, measure, sign=sign)}, {_number(high, measure, sign=sign)}]"
 
 
 def _number(value: Any, measure: str, *, sign: bool = False) -> str:
     if not isinstance(value, int | float):
-        return NOTHING
+        return NOT_MEASURED
     plus = "+" if sign else ""
-    text = f"{value:{plus},.1f}" if measure.startswith(_IN_TOKENS) else f"{in_points(value):{plus}.1f} %"
+    text = f"{value:{plus},.1f}" if measure in NO_SHARES else f"{in_points(value):{plus}.1f} %"
     return text.replace("-", "−")
-
-
-def _label(measure: str) -> str:
-    return measure.replace("_", " ")
 
 
 def _natural(level: str) -> tuple[float, str]:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from algorithms.evaluation.metrics import FAILED, amount, difference, label
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.progress import duration
 from algorithms.utils.statistics import Trend, in_points, is_number, paired_bootstrap
@@ -19,7 +20,6 @@ from r3env.printable import printable
 
 Correctness = Mapping[str, float]
 HELD_OUT = "held-out"
-FAILED = "failed_share"  # a row of the table only where answers failed
 
 
 def problems_named(data: object) -> str:
@@ -68,10 +68,9 @@ def comparison_table(before: Mapping[str, Any], after: Mapping[str, Any], proble
     for column in ("before", "after", "change"):
         table.add_column(column, justify="right")
     for key in _measures(before, after):
-        share = key != "mean_tokens"
         first, last = before.get(key), after.get(key)
         change = last - first if is_number(first) and is_number(last) else None
-        table.add_row(_label(key), _cell(first, share), _cell(last, share), _change_cell(change, share))
+        table.add_row(label(key), amount(first, key), amount(last, key), difference(change, key))
     return table
 
 
@@ -131,22 +130,7 @@ def files_text(path: Path) -> str:
 def _measures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     keys = {key for key in (*before, *after) if is_number(before.get(key)) or is_number(after.get(key))}
     passes = sorted((key for key in keys if re.fullmatch(r"pass@\d+", key)), key=lambda key: int(key[5:]))
+    # A row of the table only where answers failed.
     keys -= set() if any(side.get(FAILED) for side in (before, after)) else {FAILED}
     others = ("pass@1_after_reflection", FAILED, "mean_tokens", "truncated", "no_answer", "distinct")
     return [*passes, *(key for key in others if key in keys)]
-
-
-def _label(key: str) -> str:
-    return "failed, as incorrect" if key == FAILED else key.replace("_", " ")
-
-
-def _cell(value: float | None, share: bool) -> str:
-    if not is_number(value):
-        return "–"
-    return f"{value:.1%}" if share else f"{value:,.1f}"
-
-
-def _change_cell(value: float | None, share: bool) -> str:
-    if not is_number(value):
-        return "–"
-    return f"{in_points(value):+.1f} points" if share else f"{value:+,.1f}"
