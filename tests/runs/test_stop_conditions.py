@@ -8,8 +8,7 @@ import pytest
 
 from algorithms.config.errors import ConfigError
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.train.stop_conditions.base import build_conditions
-from algorithms.train.tags import known_tags
+from algorithms.train.stop_conditions.base import build_conditions, known_tags
 from tests.docs.pages import DOCS, fenced
 
 NAN = float("nan")
