@@ -148,11 +148,17 @@ def check_learners(learners: LearnerSettings, rl_module: RLModuleSettings) -> No
             f"learners.offload: needs shards to offload, and learners.sharding is '{learners.sharding}'; "
             "fix: learners.sharding=fsdp"
         )
-    if learners.moments == "8bit" and learners.sharding == "fsdp":
-        raise ConfigError(
-            "learners.moments: '8bit' steps whole weights, and learners.sharding=fsdp splits them; "
-            "fix: learners.moments=float32"
-        )
+    for name, value in (("moments", "8bit"), ("weights", "bfloat16")):
+        if getattr(learners, name) == value and learners.sharding == "fsdp":
+            raise ConfigError(
+                f"learners.{name}: {value!r} steps whole weights, and learners.sharding=fsdp splits them; "
+                f"fix: learners.{name}=float32"
+            )
+    if learners.weights == "bfloat16" and (rl_module.lora_rank or rl_module.dtype == "float32"):
+        why, fix = "computes in it, and rl_module.dtype is float32", "rl_module.dtype=bfloat16, or "
+        if rl_module.lora_rank:
+            why, fix = "is for weights that are trained, and rl_module.lora_rank trains an adapter beside them", ""
+        raise ConfigError(f"learners.weights: 'bfloat16' {why}; fix: {fix}learners.weights=float32")
     if rl_module.lora_targets and not rl_module.lora_rank:
         raise ConfigError(
             "rl_module.lora_targets: has no effect without an adapter; fix: rl_module.lora_rank=16, or no targets"

@@ -272,6 +272,13 @@ class LearnerSettings(Settings):
         affects=Affects.LEARNERS,
         hparam=True,
     )
+    weights: Literal["float32", "bfloat16"] = setting(
+        "float32",
+        "The weights that are trained: `float32`, or `bfloat16` halves of it that the model computes with, whose other "
+        "halves only the optimizer reads; their gradients are bfloat16 too (docs/guides/large-models.md).",
+        affects=Affects.LEARNERS,
+        hparam=True,
+    )
     packing: bool = setting(
         True,
         "Whether to pack a micro-batch's sequences without padding, where the model's attention allows it; false: "

@@ -70,7 +70,7 @@ class SFTConfig(GRPOConfig):
 def without_learners(config: SFTConfig) -> SFTConfig:
     """Return a copy in which no setting of RLlib's learners asks for machines: TRL trains, in this process."""
     copy: SFTConfig = config.copy(copy_frozen=False)
-    learners = {"num_learners": 0, "num_gpus_per_learner": 0, "moments": "float32"}
+    learners = {"num_learners": 0, "num_gpus_per_learner": 0, "moments": "float32", "weights": "float32"}
     runners, training = {"lora_weights": "merged"}, {"max_off_policy_steps": 0}
     copy.apply({"env_runners": runners, "learners": learners, "training": training})
     return copy

@@ -306,6 +306,6 @@ class GRPOConfig(BaseConfig):
 
     @property
     def _model_config_auto_includes(self) -> dict[str, Any]:
-        settings = self.rl_module_settings
-        resolved = {**settings.model_dump(), "model": resolve_model(settings.model)}
+        settings, weights = self.rl_module_settings, self.learners_settings.weights
+        resolved = {**settings.model_dump(), "model": resolve_model(settings.model), "weights": weights}
         return super()._model_config_auto_includes | resolved

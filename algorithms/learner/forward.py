@@ -38,7 +38,7 @@ class ForwardSettings:
     Args:
         temperature: the sampling temperature: log-probs are those of the distribution that was sampled from.
         token_budget: tokens of a micro-batch, padding included where there is any; a shared prompt counts once.
-        dtype: compute dtype; the weights stay float32.
+        dtype: compute dtype, whatever the weights are.
         float32_head: whether logits are multiplied out in float32 whatever the compute dtype.
     """
 

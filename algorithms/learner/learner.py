@@ -137,6 +137,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
             weight_decay=self.config.training_settings.weight_decay,
             offload=self.config.learners_settings.offload,
             eight_bit=self.config.learners_settings.moments == "8bit",
+            split_weights=self.config.learners_settings.weights == "bfloat16",
         )
         self.register_optimizer(
             module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=self.config.lr

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class CausalLMModule(TorchRLModule):
-    """The policy: trained weights are float32, an adapter's frozen base is in the compute dtype.
+    """The policy: trained weights are float32 or its bfloat16 halves, an adapter's frozen base is in the compute dtype.
 
     `model_config`: `model` (folder or Hub id), `revision`, `trust_remote_code`, `gradient_checkpointing`, `dtype`,
-    `lora_rank`, `lora_alpha`, `lora_targets`.
+    `weights` (the dtype of those that are trained), `lora_rank`, `lora_alpha`, `lora_targets`.
     """
 
     lm: Any
@@ -33,7 +33,7 @@ class CausalLMModule(TorchRLModule):
         rank = settings.get("lora_rank", 0)
         self.lm = load_causal_lm(
             settings["model"],
-            settings["dtype"] if rank else "float32",
+            settings["dtype"] if rank else settings.get("weights", "float32"),
             settings.get("revision"),
             settings.get("trust_remote_code", False),
         )

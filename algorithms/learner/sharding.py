@@ -145,7 +145,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             gradients.append(parameter.grad)
-        joined = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        joined = torch.cat([gradient.reshape(-1).float() for gradient in gradients])
         torch.distributed.all_reduce(joined)
         for gradient, total in zip(gradients, joined.split([g.numel() for g in gradients]), strict=True):
             gradient.copy_(total.view_as(gradient))
@@ -165,7 +165,8 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float) -> float:
     if not gradients:
         return 0.0
     local = [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients]
-    norm = torch.nn.utils.get_total_norm(local)
+    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in local]
+    norm = torch.linalg.vector_norm(torch.stack(norms))
     if isinstance(gradients[0], DTensor):
         mesh = gradients[0].device_mesh
         square = norm.to(mesh.device_type).square()

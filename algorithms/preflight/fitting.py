@@ -90,6 +90,8 @@ def _changes(
     full, learners = not module.lora_rank, config.learners_settings
     if full and learners.moments == "float32" and learners.sharding == "none":
         yield "learners.moments", "8bit"
+    if full and learners.weights == "float32" and learners.sharding == "none" and module.dtype == "bfloat16":
+        yield "learners.weights", "bfloat16"
     if full:
         yield "rl_module.lora_rank", 16
 

@@ -32,27 +32,31 @@ def learner_bytes(config: "BaseConfig", model: ModelFacts, *, at_rest: bool = Fa
         at_rest: only what it holds between updates too, while engines generate.
     """
     module, dtype = config.rl_module_settings, config.rl_module_settings.dtype
+    weights = config.learners_settings.weights
     if module.lora_rank:
         adapter = _trained(config, model.adapter_parameters(module.lora_rank, module.lora_targets), at_rest)
         parts = {f"frozen {dtype} weights": model.weight_bytes(dtype), "adapter": sum(adapter.values())}
     else:
         parts = _trained(config, model.parameters, at_rest)
         if config.needs_reference:
-            parts["reference"] = model.weight_bytes("float32")
+            parts["reference"] = model.weight_bytes(weights)
     if config.measured.teacher_parameters:
         parts["teacher"] = config.measured.teacher_parameters * BYTES[dtype]
     learners = config.learners_settings
     if learners.sharding == "fsdp":
         where = " in CPU memory" if learners.offload else ""
         return {f"shards of {name}{where}": -(-size // max(1, learners.num_learners)) for name, size in parts.items()}
-    if dtype != "float32" and not module.lora_rank and not at_rest:
+    if dtype != weights and not module.lora_rank and not at_rest:
         parts[f"{dtype} copies"] = model.weight_bytes(dtype)
     return parts
 
 
 def _trained(config: "BaseConfig", count: int, at_rest: bool) -> dict[str, int]:
     """Return the bytes of so many parameters that are trained."""
-    parts = {"float32 weights": 4 * count} | ({} if at_rest else {"gradients": 4 * count})
+    halves = config.learners_settings.weights == "bfloat16" and not config.rl_module_settings.lora_rank
+    parts = {"bfloat16 halves of weights": 2 * 2 * count} if halves else {"float32 weights": 4 * count}
+    if not at_rest:
+        parts["gradients"] = (2 if halves else 4) * count
     if config.learners_settings.moments == "8bit":
         return parts | {"8-bit Adam moments": _ADAM_MOMENTS * (count + 4 * count // _MOMENTS_PER_SCALE)}
     return parts | {"Adam moments": _ADAM_MOMENTS * 4 * count}

@@ -1,7 +1,7 @@
 """The checkpoints of a run, without pickle: write, read, keep the last ones and the best one, refuse damaged ones.
 
 step_000040/
-  model/            config, tokenizer, model.safetensors (float32): loads with AutoModelForCausalLM and vLLM
+  model/            config, tokenizer, model.safetensors: loads with AutoModelForCausalLM and vLLM
   adapter/          with LoRA: what peft loads beside the base; `model` holds the two merged
   optimizer.safetensors
   arrays.npz        the replay history, where it is not in a file of its own

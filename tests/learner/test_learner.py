@@ -14,6 +14,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.samples import scoring_row, training_samples
 from algorithms.learner.forward import score
 from algorithms.learner.group import score_rows, update_learners
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from tests.own_learners import pack_optimizer, unpack_optimizer
 
 from .recomputation import recompute, relative_error
@@ -188,6 +189,24 @@ def test_bfloat16_trains_float32_masters(bfloat16_algorithm):
     # Steps far below what bfloat16 can hold beside a weight of 1.
     moved = (after["model.norm.weight"] - before["model.norm.weight"]).abs()
     assert 0 < float(moved.max()) < 2**-8
+
+
+def test_halves_of_weights_train_and_come_back_from_a_checkpoint(learner_ray, tmp_path):
+    algorithm = configuration().rl_module(dtype="bfloat16").learners(weights="bfloat16").build_algo()
+    try:
+        algorithm.train()
+        assert algorithm.batch.record["policy/skipped_steps"] == 0
+        assert 0 < algorithm.batch.record["policy/logp_mismatch_max"] < 0.5
+        learner = learner_of(algorithm)
+        held = {**weights(algorithm), **pack_optimizer(learner.lm, learner.optimizer)}
+        assert {held[f"model.norm.weight{part}"].dtype for part in ("", "/lower_half")} == {torch.bfloat16, torch.int16}
+        path = save_checkpoint(algorithm, tmp_path)
+        algorithm.train()
+        assert not unchanged(held, {**weights(algorithm), **pack_optimizer(learner.lm, learner.optimizer)})
+        load_checkpoint(algorithm, path)
+        assert unchanged(held, {**weights(algorithm), **pack_optimizer(learner.lm, learner.optimizer)})
+    finally:
+        algorithm.stop()
 
 
 def test_the_optimizers_state_packs_and_unpacks_exactly(algorithm):

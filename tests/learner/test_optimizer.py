@@ -8,7 +8,7 @@ import torch
 from algorithms.config.errors import ConfigError
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.chunked_logprobs import CHUNK, default_chunk
-from algorithms.learner.optimizer import make_adamw, place_step_count, step_threads, threads
+from algorithms.learner.optimizer import LOWER_HALF, join, make_adamw, place_step_count, split, step_threads, threads
 from algorithms.learner.weights import optimizer_tensors, put_optimizer_tensors
 from algorithms.models.names import ModelFacts
 from algorithms.preflight.memory import learner_bytes
@@ -31,7 +31,8 @@ def step(layer, optimizer, count):
     generator = torch.Generator().manual_seed(int(count))
     for _ in range(count):
         for parameter in layer.parameters():
-            parameter.grad = torch.randn(parameter.shape, generator=generator)
+            gradient = torch.randn(parameter.shape, generator=generator)
+            parameter.grad = gradient.bfloat16().to(parameter.dtype)  # the same for weights of either kind
         optimizer.step()
 
 
@@ -67,14 +68,19 @@ def test_a_step_count_lies_beside_the_parameters_of_a_fused_optimizer_and_on_the
     assert place_step_count(optimizer, elsewhere, torch.tensor(3.0)).device.type == "meta"
 
 
-def eight_bit_layers(count=0):
-    """Layers of several sizes, after a few steps of AdamW with 8-bit moments, and the optimizer."""
-    pytest.importorskip("bitsandbytes")
+def small_layers(count=0, *, half=False, **kinds):
+    """Layers of several sizes, after a few steps of AdamW, and the optimizer; weights begin as bfloat16 has them."""
+    if kinds.get("eight_bit"):
+        pytest.importorskip("bitsandbytes")
     torch.manual_seed(0)
-    layers = torch.nn.Sequential(torch.nn.Linear(100, 333), torch.nn.Linear(64, 32))
-    optimizer = make_adamw(list(layers.parameters()), **SETTINGS, offload=False, eight_bit=True)
+    layers = torch.nn.Sequential(torch.nn.Linear(100, 333), torch.nn.Linear(64, 32)).bfloat16()
+    optimizer = make_adamw(list((layers if half else layers.float()).parameters()), **(SETTINGS | kinds), offload=False)
     step(layers, optimizer, count)
     return layers, optimizer
+
+
+def eight_bit_layers(count=0):
+    return small_layers(count, eight_bit=True)
 
 
 def test_ten_steps_with_8_bit_moments_go_where_float32_ones_go():
@@ -92,10 +98,48 @@ def test_ten_steps_with_8_bit_moments_go_where_float32_ones_go():
     assert learner_bytes(config, model)["8-bit Adam moments"] == pytest.approx(moments, abs=8)
 
 
-def test_8_bit_moments_resume_bit_for_bit_from_their_files(tmp_path):
-    layers, optimizer = eight_bit_layers(count=3)
+SPLIT = {"half": True, "split_weights": True}
+
+
+@pytest.mark.parametrize("eight_bit", [False, True])
+def test_halves_of_weights_step_as_float32_weights_do(eight_bit):
+    (layers, optimizer), (exact, _) = (small_layers(10, eight_bit=eight_bit, **kind) for kind in (SPLIT, {}))
+    for half, whole in zip(layers.parameters(), exact.parameters(), strict=True):
+        state = optimizer.state[half]
+        assert torch.equal(join(half.detach(), state[LOWER_HALF]), whole)
+        torch.testing.assert_close(half.float(), whole, rtol=2**-8, atol=0)  # the nearest, or one of the two
+    config = GRPOConfig().rl_module(dtype="bfloat16").learners(weights="bfloat16")
+    held = sum(p.nbytes + optimizer.state[p][LOWER_HALF].nbytes for p in layers.parameters())
+    model = ModelFacts("one", "layers", sum(p.numel() for p in layers.parameters()), 1, 1, 1, None)
+    parts = learner_bytes(config, model)
+    assert parts["bfloat16 halves of weights"] == held and "bfloat16 copies" not in parts
+    assert parts["gradients"] == held // 2
+
+
+def test_a_float32_value_is_its_two_halves():
+    values = torch.tensor([0.0, -0.0, 1.0, -1.00390625, 3e-42, -3.4028235e38, 0.1, torch.inf])
+    upper, lower = split(values)
+    assert torch.equal(join(upper, lower).view(torch.int32), values.view(torch.int32))
+    assert (upper[[0, 2, 6, 7]] == values[[0, 2, 6, 7]].bfloat16()).all()
+
+
+def test_steps_that_bfloat16_alone_would_lose_are_kept():
+    small = {"lr": 1e-6, "weight_decay": 0.0}
+    (layers, optimizer), (lost, _), (start, _) = (
+        small_layers(count, **kind, **small) for count, kind in ((10, SPLIT), (10, {"half": True}), (0, {}))
+    )
+    half, before, same = (each[0].weight for each in (layers, start, lost))
+    far = before.abs() > 0.01
+    assert torch.equal(same[far], before[far].bfloat16())
+    moved = (join(half.detach(), optimizer.state[half][LOWER_HALF]) - before)[far].abs()
+    assert 1e-6 < moved.mean() < 1e-5 and (moved > 0).float().mean() > 0.99
+
+
+@pytest.mark.parametrize("kinds", [{"eight_bit": True}, SPLIT, {**SPLIT, "eight_bit": True}])
+def test_halves_and_8_bit_moments_resume_bit_for_bit_from_their_files(kinds, tmp_path):
+    layers, optimizer = small_layers(3, **kinds)
     write_tensors(tmp_path, "optimizer", [pack_optimizer(layers, optimizer)])
-    other, restored = eight_bit_layers()
+    other, restored = small_layers(**kinds)
     other.load_state_dict(layers.state_dict())
     for tensors in read_tensors(tmp_path, "optimizer"):
         put_optimizer_tensors(other, restored, tensors)
@@ -104,7 +148,7 @@ def test_8_bit_moments_resume_bit_for_bit_from_their_files(tmp_path):
     for one, two in zip(layers.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two)
     assert optimizer.state[layers[0].weight]["step"] == restored.state[other[0].weight]["step"] == 5
-    for key in ("state1", "absmax2"):
+    for key in optimizer.state[layers[0].weight].keys() - {"step"}:
         assert torch.equal(optimizer.state[layers[0].weight][key], restored.state[other[0].weight][key])
 
 
@@ -115,11 +159,22 @@ def test_the_state_of_the_other_optimizer_is_refused():
     for writes, reads, fix in ((eight_bit, default, "8bit"), (default, eight_bit, "float32")):
         with pytest.raises(ValueError, match=f"of another kind of moments; fix: learners.moments={fix}$"):
             put_optimizer_tensors(layers, reads, dict(optimizer_tensors(layers, writes)))
+    halves = dict(optimizer_tensors(*small_layers(1, **SPLIT)))
+    with pytest.raises(ValueError, match=r"half of a weight; fix: learners\.weights=bfloat16$"):
+        put_optimizer_tensors(layers, default, halves)
 
 
-def test_8_bit_moments_need_whole_weights():
-    config = GRPOConfig().learners(moments="8bit", num_learners=1, sharding="fsdp")
-    with pytest.raises(ConfigError, match=r"^learners\.moments: .*; fix: learners\.moments=float32$"):
+@pytest.mark.parametrize(("name", "value"), [("moments", "8bit"), ("weights", "bfloat16")])
+def test_8_bit_moments_and_halves_need_whole_weights(name, value):
+    config = GRPOConfig().learners(num_learners=1, sharding="fsdp", **{name: value})
+    with pytest.raises(ConfigError, match=rf"^learners\.{name}: .*; fix: learners\.{name}=float32$"):
+        config.check_settings()
+
+
+@pytest.mark.parametrize(("module", "fix"), [({"dtype": "float32"}, "rl_module.dtype=b.* or "), ({"lora_rank": 4}, "")])
+def test_halves_are_for_a_model_that_is_trained_whole_in_bfloat16(module, fix):
+    config = GRPOConfig().rl_module(**({"dtype": "bfloat16"} | module)).learners(weights="bfloat16")
+    with pytest.raises(ConfigError, match=rf"^learners\.weights: .*; fix: {fix}learners\.weights=float32$"):
         config.check_settings()
 
 
