@@ -3,6 +3,7 @@
     python -m benchmarks.first_gpu --json first_gpu.json                  # a random model of 1.5 billion parameters
     python -m benchmarks.first_gpu --json first_gpu.json --budget-s 540   # stop in time …
     python -m benchmarks.first_gpu --json first_gpu.json --budget-s 540 --resume   # … and continue later
+    python -m benchmarks.first_gpu --json first_gpu.json --resume --report first_gpu.md   # to paste into an issue
     python -m benchmarks.first_gpu --list
 
 Each step has a process and a time limit of its own. One that hangs, crashes or finds incorrect numbers is a row of the
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_steps.catalog import MACHINE, STEPS
+from benchmarks.gpu_steps.pasted import pasted
 from benchmarks.gpu_steps.process import run_step
 from benchmarks.gpu_steps.step import Job, Machine, Step
 
@@ -203,6 +205,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--budget-s", type=float, default=0, help="seconds in all; start no step that may end later")
     parser.add_argument("--json", type=Path, help="write every number here, after each step")
     parser.add_argument("--resume", action="store_true", help="keep the rows of the --json file, run the other steps")
+    parser.add_argument("--report", type=Path, help="write machine, verdicts and figures here, without host and user")
     parser.add_argument("--logs", type=Path, help="folder of the steps' logs; default: beside the --json file")
     arguments = parser.parse_args(argv)
     if arguments.list:
@@ -222,7 +225,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         interrupted = True
-    print(table_of(report.rows, [step.name for step in STEPS]))
+    order = [step.name for step in STEPS]
+    print(table_of(report.rows, order))
+    if arguments.report and report.machine:
+        arguments.report.write_text(pasted(report.machine, report.size, report.rows, order), encoding="utf-8")
+        print(f"to paste into an issue: {arguments.report}")
     print(f"logs: {logs}")
     failed = any(row["status"] in ("wrong", "failed", "timed out") for row in report.rows.values())
     return 130 if interrupted else int(failed)

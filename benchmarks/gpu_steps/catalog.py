@@ -71,6 +71,12 @@ STEPS: tuple[Step, ...] = (
         )
         for name, on in (("async", True), ("sync", False))
     ),
+    Step(
+        "engine_adapter",
+        "vLLM in float16 with the adapter alone, as on a T4",
+        f"{_HERE}.engine:adapter_alone",
+        Needs(modules=(*_VLLM, "peft"), gpu_gib=14),
+    ),
     *(
         Step(
             f"sleep_{way}",

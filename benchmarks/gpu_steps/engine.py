@@ -44,6 +44,40 @@ def start_and_compare(job: Job) -> Outcome:
     return Outcome(summary, figures, agreement.wrong)
 
 
+def adapter_alone(job: Job) -> Outcome:
+    """Give a float16 engine an adapter, and score what it samples with the learner's model in float32."""
+    import torch
+
+    from algorithms.learner.forward import ForwardSettings, score
+    from algorithms.learner.model import add_adapter
+    from algorithms.learner.weights import adapter_shapes, adapter_weights
+    from algorithms.rollout.weight_sync.serialization import TensorsAtHand
+
+    folder = model_folder(job)
+    adapter: dict[str, Any] = {"rank": 16, "alpha": 32.0, "targets": []}
+    engine = make(job, folder, adapter=adapter, dtype="float16" if job.on_gpu else "float32")
+    lm, _ = learner_model(job, folder)
+    add_adapter(lm, **adapter)
+    lm.to(job.device)
+    with torch.no_grad():
+        for name, parameter in lm.named_parameters():
+            if ".lora_B." in name:
+                parameter.fill_(0.01)
+    started = time.perf_counter()
+    engine.load_weights(TensorsAtHand(adapter_shapes(lm), adapter_weights(lm)), 1)
+    transfer_s = time.perf_counter() - started
+    asked = requests(16, 24) if job.small else requests(64, 256)
+    started = time.perf_counter()
+    completions = engine.generate(asked)
+    rate = sum(len(completion.tokens) for completion in completions) / (time.perf_counter() - started)
+    scored = score(lm, rows_of(asked, completions), ForwardSettings(), entropy=False)
+    agreement = compare(rows_of(asked, completions), [logprobs for logprobs, _ in scored])
+    sent = sum(tensor.nbytes for _, tensor in adapter_weights(lm))
+    figures = {"sent_bytes": sent, "transfer_s": transfer_s, "tokens_per_s": rate, "agreement": agreement.figures}
+    summary = f"{sent / 2**20:.1f} MiB in {transfer_s:.1f} s, {rate:,.0f} tokens/s, {agreement}"
+    return Outcome(summary, figures, agreement.wrong)
+
+
 def model_folder(job: Job) -> str:
     """Return the random model's folder; the first step that needs it makes it."""
     return save_random_model(str(Path(job.folder) / f"model-{job.size}"), job.size, job.device)
@@ -56,7 +90,7 @@ def make(job: Job, folder: str, **arguments: Any) -> Any:
     return make_engine(
         "vllm",
         model=folder,
-        dtype=job.dtype,
+        dtype=arguments.pop("dtype", job.dtype),
         max_num_seqs=16 if job.small else 256,
         max_response_tokens=512,
         eos_token_ids=[0],

@@ -5,12 +5,15 @@ import json
 import shlex
 from pathlib import Path
 
+import pytest
+
 from algorithms.config.files import configs_folder
 from algorithms.config.loading import load
 from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.fitting import needed_gpu_bytes
-from website.memory import MODELS, head, row, sized
+from website.expected import Card, Work
+from website.memory import MODELS, expected_row, head, row, sized
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,6 +25,17 @@ def test_the_page_has_what_the_check_counts():
     for name in ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-8B"):  # the others take as long
         assert row(name) in page, again
     assert all(f"| `{name}` |" in page for name in MODELS), again
+    assert expected_row("Qwen/Qwen3-8B") in page, again
+
+
+def test_a_step_takes_what_two_divisions_by_hand_give():
+    card = Card(80.0, flops=1e14, bandwidth=1e12)
+    work = Work(10**9, 10_000, at_once=10, responses=200, prompt=500, length=1000, trained=10**6, passes=4)
+    # 2 GB of weights and 10 caches of 1,000 tokens, 0.1 GB, at 0.5 TB/s: 4.2 ms a token, 20 times 1,000 of them.
+    # 8 FLOPs for each of 1e9 weights and 1e6 tokens, at 0.4 of 1e14 FLOP/s.
+    assert work.seconds(card) == pytest.approx((84.0, 200.0))
+    many = Work(10**9, 0, at_once=1000, responses=1000, prompt=0, length=1, trained=0, passes=4)
+    assert many.seconds(card)[0] == pytest.approx(0.05)  # 2e12 FLOPs take longer than reading 2 GB
 
 
 def test_the_file_for_a_t4_fits_on_one():

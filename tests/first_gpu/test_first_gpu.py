@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from benchmarks import first_gpu
 from benchmarks.first_gpu import table_of
 from benchmarks.gpu_steps.catalog import STEPS
+from benchmarks.gpu_steps.pasted import pasted
 from benchmarks.gpu_steps.process import ROOT, run_step
 from benchmarks.gpu_steps.step import Job, Machine, Needs, Step
 
@@ -161,7 +163,8 @@ def run_here(tmp_path, monkeypatch):
 
     def run(*names):
         path = tmp_path / "out.json"
-        code = first_gpu.main(["--json", str(path), "--model-size", "tiny", "--steps", ",".join(names)])
+        files = ["--json", str(path), "--report", str(tmp_path / "out.md")]
+        code = first_gpu.main([*files, "--model-size", "tiny", "--steps", ",".join(names)])
         rows = json.loads(path.read_text())["steps"]
         return code, {name: row["status"] for name, row in rows.items()}, rows
 
@@ -182,11 +185,26 @@ def test_a_machine_without_ray_and_vllm_gets_the_other_rows(tmp_path):
     assert "needs ray, gymnasium, vllm, not installed" in rows["engine"]
 
 
-def test_steps_run_on_a_cpu_or_say_why_not(run_here, capsys):
+def test_steps_run_on_a_cpu_or_say_why_not(run_here, tmp_path, capsys):
     code, statuses, rows = run_here("machine", "ipc", "adamw")
     assert (code, statuses) == (0, {"machine": "ok", "ipc": "skipped", "adamw": "ok"})
     assert rows["adamw"]["figures"]["difference"] < 1e-6
     assert "needs a GPU, CUDA sees none" in capsys.readouterr().out
+    report = (tmp_path / "out.md").read_text()
+    assert "| ipc | skipped | needs a GPU, CUDA sees none |" in report
+    record = json.loads(report.split("```json")[1].split("```")[0])
+    assert record["figures"]["adamw"] == rows["adamw"]["figures"]
+    assert record["machine"]["facts"]["versions"]["torch"] and record["machine"]["model_size"] == "tiny"
+    assert platform.node() not in report and str(tmp_path) not in report
+
+
+def test_a_pasted_record_names_no_folder_host_or_user(monkeypatch):
+    monkeypatch.setattr(platform, "node", lambda: "gpu-box")
+    monkeypatch.setenv("HOME", "/home/alice")
+    summary = "OSError: '/home/alice/runs/step.log' | on gpu-box in /scratch/alice, 12,000 tokens/s"
+    text = pasted({"gpus": ["L4"]}, "1.5b", {"a": {"status": "failed", "summary": summary}}, ["a"])
+    assert "| a | failed | OSError: 'step.log' \\| on … in …, 12,000 tokens/s |" in text
+    assert text.startswith("### first_gpu: L4\n")
 
 
 @pytest.mark.slow
