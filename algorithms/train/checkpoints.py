@@ -207,14 +207,17 @@ class Checkpoints:
         algo.prune(states[min(states)])
         return path
 
-    def newest(self) -> Path | None:
+    def newest(self, below: str = "") -> Path | None:
         """Return the newest checkpoint; None if there is none yet.
+
+        Args:
+            below: what begins the names of the files that have to be intact; the others may be gone.
 
         Raises:
             CheckpointError: it is damaged; the message names the one before it.
         """
         steps = self._steps()
-        return self.checked(self._path(steps[-1])) if steps else None
+        return self.checked(self._path(steps[-1]), below) if steps else None
 
     @contextmanager
     def hidden_after(self, path: Path) -> Iterator[None]:
@@ -245,17 +248,17 @@ class Checkpoints:
             if later > step:
                 self._delete(later)
 
-    def checked(self, path: Path) -> Path:
-        """Return `path` if its checkpoint is intact.
+    def checked(self, path: Path, below: str = "") -> Path:
+        """Return `path` if its checkpoint is intact, see `newest`.
 
         Raises:
             CheckpointError: it is damaged; the message names the newest whole one before it.
         """
-        trouble = damage(path)
+        trouble = damage(path, below)
         if trouble is None:
             return path
         others = map(self._path, self._steps())
-        older = [other for other in others if other.name < path.name and damage(other) is None]
+        older = [other for other in others if other.name < path.name and damage(other, below) is None]
         fix = f"--resume {older[-1]}" if older else "no earlier one is intact; start again"
         raise CheckpointError(f"{path}: the checkpoint is damaged, {trouble}; fix: {fix}")
 

@@ -59,6 +59,7 @@ def test_a_checkpoint_without_its_state_is_refused_by_name_and_the_one_before_of
     (newer / "state.json").unlink()
     with pytest.raises(CheckpointError, match=f"{newer}.*state.json is missing; fix: --resume {older}"):
         Checkpoints(tmp_path).newest()
+    assert Checkpoints(tmp_path).newest("model/") == newer, "an evaluation reads its model alone"
 
 
 def test_an_older_one_that_is_damaged_does_not_keep_a_run_from_saving(tmp_path, save):
