@@ -10,7 +10,6 @@ import pytest
 import ray
 from transformers import AutoTokenizer
 
-from algorithms.config.loading import load
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.preflight.activations import microbatch_tokens
@@ -20,7 +19,6 @@ from algorithms.preflight.resources import Resources
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.engines.vllm import VLLMEngine
 from algorithms.train.loop import _build
-from tests.shipped_files import training_files, with_a_task
 
 RUN = RunSettings(name="mine", steps=7)
 
@@ -52,14 +50,6 @@ def report(config: GRPOConfig) -> dict[str, str]:
     lines = check(config, RUN).lines
     assert all(len(line.splitlines()) == 1 for line in lines)
     return {line[:16].strip(): line[16:] for line in lines}
-
-
-@pytest.mark.parametrize("file", training_files(), ids=lambda file: file.stem)
-def test_every_shipped_configuration_can_be_checked_offline(file, monkeypatch):
-    """With GRPO; the command checks each with R³ (command_line/test_exit_codes.py)."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    lines = check(*load(*with_a_task(file), GRPOConfig)).lines
-    assert any(line.startswith("model") for line in lines)
 
 
 def test_a_model_that_cannot_be_reached_has_bytes_per_parameter_and_is_not_part_of_the_verdict(monkeypatch):

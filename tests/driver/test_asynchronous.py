@@ -1,15 +1,12 @@
 """Rollouts that go on while the learners work: what lags, by how much, what is lost and what is resumed."""
 
-import os
-import signal
 import statistics
 
 import pytest
-import ray
 
 from algorithms.config.errors import ConfigError
 
-from .conftest import requests_of, two_runners
+from .conftest import two_runners
 
 pytestmark = pytest.mark.slow
 
@@ -51,19 +48,6 @@ def test_evaluation_between_steps_is_of_the_newest_policy_and_leaves_the_rest(ah
     assert set(ahead.evaluation.uids)
     ahead.train()
     assert ahead.batch.record["rollout/prompts_completed"] == QUERIES
-
-
-def test_no_prompt_is_lost_when_a_runner_dies_under_way(ahead):
-    pid = ray.get(ahead.rollout_workers.supervisor.runners[1].handle.get_pid.remote())
-    ticket = ahead.rollout_workers.start(requests_of(ahead, 300))
-    os.kill(pid, signal.SIGKILL)
-    ahead.train()
-    rollouts = ahead.rollout_workers.finish(ticket)
-    assert [rollout.request_id for rollout in rollouts] == list(range(300))
-    for _ in range(MOST + 1):
-        ahead.train()
-        assert ahead.batch.record["rollout/prompts_completed"] == QUERIES
-        assert ahead.batch.record["rollout/policy_lag"] <= MOST
 
 
 def trained_queries(algorithm, steps):

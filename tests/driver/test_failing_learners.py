@@ -63,14 +63,12 @@ def failing(error: Exception) -> Callable[..., None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learners", [1, 2])
-def test_a_learner_that_is_killed_in_an_update_is_one_line(ray_session, build, learners):
-    group = build(configuration(learners)).learner_group
-    last = learners - 1
-    before_gradients_are_summed(group, lambda number: number == last and os.kill(os.getpid(), signal.SIGKILL))
+def test_a_learner_that_is_killed_in_an_update_is_one_line(ray_session, build):
+    group = build(configuration(2)).learner_group
+    before_gradients_are_summed(group, lambda number: number == 1 and os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(LearnerDied) as raised:
         update_learners(group, ROWS, 1e-4)
-    assert str(raised.value).startswith(f"only {last} of {learners} learners answered: one died, or was killed")
+    assert str(raised.value).startswith("only 1 of 2 learners answered: one died, or was killed")
     assert str(raised.value).endswith("--resume") and not isinstance(raised.value, LearnerOutOfMemory)
 
 

@@ -98,28 +98,6 @@ def test_a_runner_killed_after_step_two_of_twenty_changes_no_number_and_works_ag
     assert sum(seconds > 0 for seconds in recoveries) == 1
 
 
-def test_a_runner_killed_while_the_policy_is_updated_is_back_before_anything_is_rolled_out(config, build, monkeypatch):
-    algorithm = build(config)
-    health = Health(algorithm)
-    train(algorithm)
-
-    def kill():
-        health.kill(1)
-        health.wait(health.lost, 1)
-        health.wait(health.back, 1)
-
-    with monkeypatch.context() as patch:
-        in_next_update(algorithm, patch, kill)
-        train(algorithm)
-    version = algorithm.rollout_workers.version
-    assert len(algorithm.rollout_workers.supervisor.ready()) == 2
-    health.given[1] = 0
-    record = train(algorithm)
-    assert {s.rollout.weights_version for group in algorithm.batch.groups for s in group.samples} == {version}
-    assert health.given[1] > 0
-    assert record["rollout/runner_restarts"] == 1 and record["rollout/requeued"] == record["rollout/stale"] == 0
-
-
 def test_a_spare_works_in_the_step_after_a_runner_was_killed_in_an_update(config, build, monkeypatch):
     algorithm = build(config.copy(copy_frozen=False).env_runners(spares=1))
     health = Health(algorithm)
