@@ -202,7 +202,9 @@ def _check_pairs(config: "BaseConfig") -> None:
 def _check_learners_apart(config: "BaseConfig") -> None:
     learners = config.learners_settings
     share, alone = learners.num_gpus_per_learner, placement(config) is not Placement.SHARED_GPUS
-    if config.TRAINS and alone and learners.num_learners > 1 and 0 < share <= 0.5:
+    if config.in_evaluation or not config.TRAINS:  # no learners are made for it
+        return
+    if alone and learners.num_learners > 1 and 0 < share <= 0.5:
         raise ConfigError(
             f"learners.num_gpus_per_learner: {share:g}: Ray puts two learners on one GPU, where NCCL does not join "
             "them; fix: learners.num_gpus_per_learner=1, or an engine beside each, as in "

@@ -11,7 +11,7 @@ MOST_NODES = 100_000
 MOST_CHARACTERS = 10_000_000
 MOST_NESTED = 100
 MOST_DIGITS = 1_000
-_NUMBER = re.compile(r"[-+.:\w]+")
+_NUMBER = re.compile(r"[-+.:_0-9a-fA-FxobeE]+")
 # Of another setting, by its dots and its path: `${.a.b}`, `${a[0][b]}`. Behind an odd number of backslashes it is text.
 _INTERPOLATION = re.compile(r"(?<!\\)(?:\\\\)*(\$\{\s*+(\.*+)([^\s.${}:\\][^\s${}:\\]*)\s*\})")
 Path = tuple[str, ...]

@@ -43,6 +43,16 @@ class SplitAdamW(torch.optim.Optimizer):
             upper, self.state[parameter][LOWER_HALF] = split(parameter.data)
             parameter.data = half.copy_(upper)  # where it was: others may hold its memory
 
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Restore a state in the types that it has: PyTorch would make it the parameters' bfloat16."""
+        super().load_state_dict(state_dict)
+        numbers = (number for group in state_dict["param_groups"] for number in group["params"])
+        own = (parameter for group in self.param_groups for parameter in group["params"])
+        for number, parameter in zip(numbers, own, strict=True):
+            for key, value in state_dict["state"].get(number, {}).items():
+                if key != "step" and isinstance(value, torch.Tensor):
+                    self.state[parameter][key] = value.to(parameter.device, copy=True)
+
 
 def split(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Split float32 into the nearest bfloat16 and 16 more bits, an int16, from which `join` makes the same float32."""

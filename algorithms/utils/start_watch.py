@@ -76,7 +76,12 @@ class StartWatch:
             f"{process} was stopped (SIGSTOP) for {stopped_s:g} s while it started, and was killed; fix: find what "
             "stops processes there (kill -STOP, a batch system that suspends jobs)"
         )
-        if call_on(process.node, _kill_if_stopped, process.pid):
+        try:
+            killed = call_on(process.node, _kill_if_stopped, process.pid)
+        except RayError:
+            self._killed = before
+            raise
+        if killed:
             _logger.warning("%s", self._killed)
         else:
             self._killed = before

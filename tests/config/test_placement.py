@@ -156,4 +156,6 @@ def test_a_layout_that_cannot_work_is_one_line(config, line):
 
 @pytest.mark.parametrize("where", [PAIRS, OWN, ((0, 0.0), (0, 1.0)), ((2, 0.0), (2, 0.0)), ((3, 0.3), (1, 1.0))])
 def test_layouts_that_work_are_accepted(where):
-    layout(*where).check_settings()
+    config = layout(*where)
+    config.check_settings()
+    config.get_evaluation_config_object().check_settings()  # RLlib's own, of runners that are never made

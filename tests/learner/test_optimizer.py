@@ -1,5 +1,6 @@
 """AdamW's kernel, its threads, and a restored step count follow from where the parameters lie."""
 
+import copy
 import os
 
 import pytest
@@ -150,6 +151,19 @@ def test_halves_and_8_bit_moments_resume_bit_for_bit_from_their_files(kinds, tmp
     assert optimizer.state[layers[0].weight]["step"] == restored.state[other[0].weight]["step"] == 5
     for key in optimizer.state[layers[0].weight].keys() - {"step"}:
         assert torch.equal(optimizer.state[layers[0].weight][key], restored.state[other[0].weight][key])
+
+
+@pytest.mark.parametrize("kinds", [SPLIT, {**SPLIT, "eight_bit": True}])
+def test_halves_resume_bit_for_bit_from_the_state_that_rllib_keeps(kinds):
+    layers, optimizer = small_layers(3, **kinds)
+    other, restored = small_layers(**kinds)
+    other.load_state_dict(layers.state_dict())
+    restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    step(layers, optimizer, 2)
+    step(other, restored, 2)
+    for one, two in zip(layers.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)
+        assert torch.equal(optimizer.state[one][LOWER_HALF], restored.state[two][LOWER_HALF])
 
 
 def test_the_state_of_the_other_optimizer_is_refused():
