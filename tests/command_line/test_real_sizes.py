@@ -1,4 +1,7 @@
-"""A model with the vocabulary and the context of real ones trains with vLLM on a CPU, with next to nothing set."""
+"""A model with the vocabulary and the context of real ones trains with vLLM on a CPU, with next to nothing set.
+
+Its export is loaded as those of the small shapes are.
+"""
 
 import json
 
@@ -8,15 +11,16 @@ import torch
 from tests.shapes import enlarge
 
 from .conftest import rows
+from .test_shapes import check_export
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm]
 
 # The longest real context and the largest real vocabulary; most parameters are in the vocabulary.
-SIZES = {"vocab_size": 256_000, "max_position_embeddings": 262_144, "head_dim": 128, "num_hidden_layers": 4}
-WIDTHS = {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 8, "num_key_value_heads": 4}
+SIZES = {"vocab_size": 256_000, "max_position_embeddings": 262_144, "head_dim": 128, "num_hidden_layers": 2}
+WIDTHS = {"hidden_size": 256, "intermediate_size": 768, "num_attention_heads": 4, "num_key_value_heads": 2}
 
 
-def test_a_model_of_real_size_trains_with_nothing_set_but_model_data_lengths_and_sizes(
+def test_a_model_of_real_size_trains_with_nothing_set_but_model_data_lengths_and_sizes_and_is_exported(
     shaped_model, run_command, tmp_path
 ):
     model = enlarge(shaped_model("qwen3"), tmp_path / "model", **SIZES, **WIDTHS)
@@ -40,3 +44,4 @@ def test_a_model_of_real_size_trains_with_nothing_set_but_model_data_lengths_and
     stages = [line for line in done.stderr.splitlines() if line.startswith("starting  ")]
     assert any("engine: loading weights" in line for line in stages)
     assert any("compiling and warming up" in line for line in stages)
+    check_export(tmp_path / "run", tmp_path / "out")
