@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithms.utils.statistics import in_points
 from benchmarks import laptop
 from benchmarks.ablation.intervals import t_interval
+from benchmarks.laptop import by_arm, mean, percent, points
 from benchmarks.looks import TITLES
 
 RECORDS = laptop.RECORDS.with_name("effects.jsonl")
@@ -24,16 +24,19 @@ def table(runs: Sequence[laptop.Run]) -> str:
     """Tabulate each arm's means over seeds at the end, and its paired differences to GRPO with 95 % intervals."""
     heads = ("arm", "pass@1", "minus GRPO [95 %]", "pass@8", "minus GRPO [95 %]", "tokens", "distinct")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    by_arm = {arm: [run for run in runs if run.arm == arm] for arm in dict.fromkeys(run.arm for run in runs)}
-    for arm, own in by_arm.items():
+    arms = {arm: {run.seed: run for run in own} for arm, own in by_arm(runs).items()}
+    for arm, own in arms.items():
         cells = [TITLES[arm]]
         for name in ("pass@1", "pass@8"):
-            ours, theirs = (np.array([run.after["metrics"][name] for run in side]) for side in (own, by_arm[REFERENCE]))
-            gap = t_interval((ours - theirs).tolist())
-            ends = f"{in_points(gap.mean):+.1f} [{in_points(gap.low):+.1f}, {in_points(gap.high):+.1f}]"
-            cells += [f"{in_points(ours.mean()):.1f} %", "" if arm == REFERENCE else ends]
-        lengths, texts = (np.mean([run.after["metrics"][name] for run in own]) for name in ("mean_tokens", "distinct"))
-        lines.append(f"| {' | '.join([*cells, f'{lengths:.1f}', f'{in_points(texts):.1f} %'])} |")
+            cells += [percent(mean(own.values(), "after", name)), ""]
+            if seeds := sorted(own.keys() & arms[REFERENCE].keys() if arm != REFERENCE else ()):
+                ours, theirs = (
+                    [side[seed].after["metrics"][name] for seed in seeds] for side in (own, arms[REFERENCE])
+                )
+                gap = t_interval(np.subtract(ours, theirs).tolist())
+                cells[-1] = f"{points(gap.mean)} [{points(gap.low)}, {points(gap.high)}]"
+        length, texts = (mean(own.values(), "after", name) for name in ("mean_tokens", "distinct"))
+        lines.append(f"| {' | '.join([*cells, f'{length:.1f}', percent(texts)])} |")
     return "\n".join(lines)
 
 

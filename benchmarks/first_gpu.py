@@ -192,7 +192,6 @@ def listing() -> Iterator[str]:
     """Yield a line for each step: name, longest time, what it needs, what it does."""
     for step in STEPS:
         needs = [f"{step.needs.gpus} GPU" if step.needs.gpus else "", *step.needs.modules]
-        needs.append("no CUDA" if step.needs.no_cuda else "")
         yield f"{step.name:24}{step.limit_s:>5g} s  {step.what} ({', '.join(filter(None, needs)) or 'CPU or GPU'})"
 
 

@@ -13,7 +13,7 @@ each problem's share of correct answers, its kind, and ten answers.
 
 import argparse
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,17 +122,17 @@ def gains(runs: Sequence[Run]) -> str:
         "| arm | before | after, by seed | gain, by seed | mean gain [95 %] | median |",
         "|---|---|---|---|---|---|",
     ]
-    for arm, own in _by_arm(runs).items():
+    for arm, own in by_arm(runs).items():
         interval = t_interval([run.gain for run in own])
         # Two seeds that happen to agree would have an interval of no width.
-        ends = f" [{_points(interval.low)}, {_points(interval.high)}]" if len(own) > 2 else ""
+        ends = f" [{points(interval.low)}, {points(interval.high)}]" if len(own) > 2 else ""
         cells = [
             TITLES[arm],
-            _percent(_mean(own, "before", "pass@1")),
-            ", ".join(_percent(run.after["metrics"]["pass@1"]) for run in own),
-            ", ".join(_points(run.gain) for run in own),
-            f"{_points(interval.mean)}{ends}",
-            _points(float(np.median([run.gain for run in own]))),
+            percent(mean(own, "before", "pass@1")),
+            ", ".join(percent(run.after["metrics"]["pass@1"]) for run in own),
+            ", ".join(points(run.gain) for run in own),
+            f"{points(interval.mean)}{ends}",
+            points(float(np.median([run.gain for run in own]))),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -144,14 +144,14 @@ def by_seed(runs: Sequence[Run]) -> str:
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for run in runs:
         change = paired_bootstrap(run.before["correct"], run.after["correct"])
-        interval = f" [{_points(change.low)}, {_points(change.high)}]" if change else ""
+        interval = f" [{points(change.low)}, {points(change.high)}]" if change else ""
         cells = [
             TITLES[run.arm],
             str(run.seed),
-            f"{_points(run.gain)}{interval}",
+            f"{points(run.gain)}{interval}",
             _sides(run, "mean_tokens", lambda value: f"{value:.0f}"),
-            _sides(run, "truncated", _percent),
-            _sides(run, "distinct", _percent),
+            _sides(run, "truncated", percent),
+            _sides(run, "distinct", percent),
             f"{run.generated_tokens / 1000:.0f}k",
             f"{run.wall_s / 60:.0f}",
         ]
@@ -161,7 +161,7 @@ def by_seed(runs: Sequence[Run]) -> str:
 
 def by_kind(runs: Sequence[Run]) -> str:
     """Tabulate held-out pass@1 before training, and after it for each arm, by kind of constraint."""
-    arms = _by_arm(runs)
+    arms = by_arm(runs)
     lines = [f"| kind | before | {' | '.join(TITLES[arm] for arm in arms)} |", "|---" * (len(arms) + 2) + "|"]
     kinds = sorted({kind for run in runs for kind in run.before["levels"].values()})
     rows = [
@@ -169,13 +169,13 @@ def by_kind(runs: Sequence[Run]) -> str:
         for kind in kinds
     ]
     for kind, before, after in sorted(rows, key=lambda row: -row[2][0]):
-        lines.append(f"| `{kind}` | {_percent(before)} | {' | '.join(map(_percent, after))} |")
+        lines.append(f"| `{kind}` | {percent(before)} | {' | '.join(map(percent, after))} |")
     return "\n".join(lines)
 
 
 def answers(runs: Sequence[Run], arms: Collection[str], count: int = 5) -> str:
     """Show answers to the same prompts before training and after it with each arm, of the first seed."""
-    own = {arm: found[0] for arm, found in _by_arm(runs).items() if arm in arms}
+    own = {arm: found[0] for arm, found in by_arm(runs).items() if arm in arms}
     before = next(iter(own.values())).before["examples"] if own else []
     lines = [f"| prompt | before | {' | '.join(TITLES[arm] for arm in own)} |", "|---|---|" + "---|" * len(own)]
     for place, first in enumerate(before[:count]):
@@ -189,7 +189,7 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
     """Draw each arm's held-out pass@1 over generated tokens, as far as all of its seeds have got; replace the PNG."""
     lines, end = {}, min(run.curve[-1][0] for run in runs)
     where = np.linspace(0, end, 61)
-    for arm, own in _by_arm(runs).items():
+    for arm, own in by_arm(runs).items():
         values = np.array([np.interp(where, *np.transpose(run.curve)) for run in own])
         half = np.nan_to_num(half_width(values))
         mean = values.mean(0)
@@ -197,11 +197,13 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
     draw_lines(path, ("Held-out pass@1", "generated tokens"), where, lines, EngFormatter(sep=""))
 
 
-def _by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return the runs of each arm."""
     return {arm: [run for run in runs if run.arm == arm] for arm in dict.fromkeys(run.arm for run in runs)}
 
 
-def _mean(runs: Sequence[Run], side: str, name: str) -> float:
+def mean(runs: Iterable[Run], side: str, name: str) -> float:
+    """Return the mean over runs of a metric before or after training."""
     return float(np.mean([getattr(run, side)["metrics"][name] for run in runs]))
 
 
@@ -219,11 +221,13 @@ def _sides(run: Run, name: str, written: Callable[[float], str]) -> str:
     return " → ".join(written(getattr(run, side)["metrics"][name]) for side in SIDES)
 
 
-def _percent(value: float) -> str:
+def percent(value: float) -> str:
+    """Write a share."""
     return f"{in_points(value):.1f} %"
 
 
-def _points(value: float) -> str:
+def points(value: float) -> str:
+    """Write a difference of shares."""
     return f"{in_points(value):+.1f}"
 
 

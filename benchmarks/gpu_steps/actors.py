@@ -226,15 +226,6 @@ def nccl_on_one_gpu(job: Job) -> Outcome:
         return _push(built, job, must_fall_back=True)
 
 
-def ipc_without_gpu(job: Job) -> Outcome:
-    """Choose CUDA IPC between actors that have no GPU."""
-    from algorithms.rollout.weight_sync.ipc import IPCRoute
-
-    with algorithm(job, engine="transformers", weight_transfer="object_store") as built:
-        _force(built, IPCRoute(), job)
-        return _push(built, job, must_fall_back=True)
-
-
 def _force(built: Any, route: Any, job: Job) -> None:
     """Force a transfer that `auto` would not choose for this placement, while open."""
     from algorithms.rollout.weight_sync.choice import OrObjectStore

@@ -111,10 +111,4 @@ STEPS: tuple[Step, ...] = (
         _ONE_GPU,
     ),
     Step("fault_nccl", "an NCCL group on one GPU falls back", f"{_HERE}.actors:nccl_on_one_gpu", _ONE_GPU),
-    Step(
-        "fault_no_gpu",
-        "CUDA IPC without a GPU falls back",
-        f"{_HERE}.actors:ipc_without_gpu",
-        Needs(modules=_RLLIB, no_cuda=True),
-    ),
 )

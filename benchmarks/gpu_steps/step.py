@@ -34,18 +34,14 @@ class Needs:
         gpus: how many; 0: it has a small form for a CPU.
         gpu_gib: memory of the GPU, in GiB, for the model of 1.5 billion parameters.
         modules: Python modules that are not everywhere.
-        no_cuda: whether it makes sense only on a machine without CUDA.
     """
 
     gpus: int = 0
     gpu_gib: float = 0.0
     modules: tuple[str, ...] = ()
-    no_cuda: bool = False
 
     def unmet(self, machine: Machine, size: str) -> str:
         """Return why the step cannot run there with a model of this size; empty if it can."""
-        if self.no_cuda and machine.gpus:
-            return "is for machines without CUDA"
         if len(machine.gpus) < self.gpus:
             found = f"CUDA sees {len(machine.gpus)}" if machine.gpus else "CUDA sees none"
             return f"needs {'a GPU' if self.gpus == 1 else f'{self.gpus} GPUs'}, {found}"

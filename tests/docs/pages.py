@@ -34,7 +34,8 @@ for line in sys.stdin:
         sys.argv = ["", "--help"]
         runpy.run_module(line.strip(), run_name="__main__", alter_sys=True)
         os._exit(1)  # a command ends its process
-    os.waitpid(child, 0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(f"{line.strip()} --help failed")
     print(end="\\0", flush=True)
 """
 

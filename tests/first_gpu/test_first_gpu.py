@@ -127,7 +127,6 @@ def test_what_does_not_run_says_why():
     assert needs.unmet(H200, "1.5b") == "needs a_module_that_nobody_has, not installed"
     assert needs.unmet(replace(H200, gpu_gib=24.0), "1.5b") == "needs 60 GiB of GPU memory, there are 24"
     assert Needs(gpus=2).unmet(H200, "1.5b") == "needs 2 GPUs, CUDA sees 1"
-    assert Needs(no_cuda=True).unmet(H200, "1.5b") and not Needs(no_cuda=True).unmet(Machine(), "tiny")
 
 
 def test_every_step_can_be_loaded_and_fits_into_ten_minutes(capsys):

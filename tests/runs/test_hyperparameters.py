@@ -80,7 +80,7 @@ def test_the_columns_are_the_settings_that_say_so():
         *("algorithm", "run", "rl_module", "environment", "env_runners", "learners", "training", "reward"),
         *("replay", "reflection", "ranking"),
     }
-    assert len(NAMES) == len(set(NAMES)) == 54
+    assert len(NAMES) == len(set(NAMES)) == 55
     assert {"run.seed", "training.lr", "replay.enabled", "ranking.std_floor"} <= set(NAMES)
     assert not {"run.name", "training.grad_clip", "learners.num_learners", "evaluation.k"} & set(NAMES)
 
