@@ -18,7 +18,7 @@ EVERY_S = 2.0
 
 
 class MemoryWatch:
-    """Samples the memory of each process of a run, without Ray's shared one.
+    """Samples the memory of each process of a run, without files and Ray's shared one.
 
     Args:
         steps: that the run is to make; what comes after the last, evaluation and curves, is not looked at.
@@ -37,7 +37,8 @@ class MemoryWatch:
         self._next_look = time.monotonic() + EVERY_S
         for process in of_run(driver):
             with contextlib.suppress(psutil.Error):
-                self.note(process, kind(process, driver), step, process.memory_full_info().uss / 2**20)
+                memory = process.memory_info()  # USS would lack what a fork shares, for as long as that lives
+                self.note(process, kind(process, driver), step, (memory.rss - memory.shared) / 2**20)
 
     def note(self, process: Hashable, kind: str, step: int, mib: float) -> None:
         """Note one process. Its last kind counts: an actor's process is idle before it is the actor's."""
