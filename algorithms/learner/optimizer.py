@@ -25,7 +25,7 @@ class SplitAdamW(torch.optim.Optimizer):
     """
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # nobody here needs the loss
+    def step(self, closure: Any = None) -> Any:
         """Step all parameters that have a gradient."""
         of_groups = (parameter for group in self.param_groups for parameter in group["params"])
         halves = [p for p in of_groups if p.grad is not None and p.dtype == torch.bfloat16]

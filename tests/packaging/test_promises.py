@@ -13,7 +13,9 @@ PROMISES = {
         "learner/test_loss_and_gradient.py::test_loss_and_gradient_are_those_of_a_plain_recomputation"
     ),
     "learners are as one": "sharding/test_learners_as_one.py::test_gradients_are_one_learners",
-    "R³ switched off is GRPO": "family/test_whole_runs.py::test_with_all_switches_off_it_is_grpo_bit_for_bit_and_says_so_in_every_tag",
+    "R³ switched off is GRPO": (
+        "family/test_whole_runs.py::test_with_all_switches_off_it_is_grpo_bit_for_bit_and_says_so_in_every_tag"
+    ),
     "the same seed, the same numbers": "training/test_training.py::test_same_seed_same_numbers",
     "a run is resumed exactly": "training/test_training.py::test_a_resumed_run_trains_as_the_uninterrupted_one",
     "so is one that was killed": (
