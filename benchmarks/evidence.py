@@ -137,7 +137,11 @@ def area(run: Run) -> float:
 
 
 def _difference(gap: Interval | None) -> str:
-    return f"{in_points(gap.mean):+.1f} [{in_points(gap.low):+.1f}, {in_points(gap.high):+.1f}]" if gap else ""
+    if gap is None:
+        return ""
+    # Two seeds that happen to agree, or not, say nothing of the spread.
+    ends = f" [{in_points(gap.low):+.1f}, {in_points(gap.high):+.1f}]" if gap.count > 2 else ""
+    return f"{in_points(gap.mean):+.1f}{ends}"
 
 
 def _percent(runs: Sequence[Run], value: Callable[[Run], float]) -> str:

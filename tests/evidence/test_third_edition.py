@@ -45,10 +45,12 @@ def run(arm, seed, shares, cpu_s=50.0):
 def test_arms_are_compared_over_common_seeds():
     runs = [run("grpo", 0, [0.0, 0.5]), run("grpo", 1, [0.0, 0.5]), run("r3", 0, [0.5, 1.0]), run("r3", 1, [0.5, 1.0])]
     grpo, r3, flat = evidence.compared([*runs, run("r3-flat", 0, [1.0, 1.0], cpu_s=100.0)]).splitlines()[2:]
-    assert grpo == "| GRPO | 2 | 0.0 % | 25.0 % | 12.5 % |  | -50.0 [-50.0, -50.0] | 1,000 | 50.0 |"
-    assert "| 2 | 0.0 % | 75.0 % | 37.5 % | +50.0 [+50.0, +50.0] |  | 1,000 | 50.0 |" in r3
+    assert grpo == "| GRPO | 2 | 0.0 % | 25.0 % | 12.5 % |  | -50.0 | 1,000 | 50.0 |"
+    assert "| 2 | 0.0 % | 75.0 % | 37.5 % | +50.0 |  | 1,000 | 50.0 |" in r3
     assert "| 1 | 0.0 % | 100.0 % | 50.0 % |  |  | 1,000 | 100.0 |" in flat
     assert evidence.ahead(runs, "r3-flat", "grpo") is None
+    third = [run("grpo", 2, [0.0, 0.5]), run("r3", 2, [0.5, 1.0])]
+    assert "| +50.0 [+50.0, +50.0] |" in evidence.compared([*runs, *third])
 
 
 def test_the_shares_in_which_mechanisms_act():
