@@ -190,7 +190,8 @@ def _first_control_token(tokenizer: Any, tokens: Sequence[int]) -> int | None:
 
 
 def _control_tokens(tokenizer: Any) -> set[int]:
-    return {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    added = tokenizer.get_added_vocab()  # blanks among them, which are content
+    return {*tokenizer.all_special_ids, *(token for text, token in added.items() if text.strip())}
 
 
 def _render(

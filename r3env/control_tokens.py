@@ -103,6 +103,8 @@ def _in_strings(value: Any, change: Callable[[str], str]) -> Any:
 def _spelling(tokenizer: Any, chat_template: str | None) -> re.Pattern[str] | None:
     added = [token for token in tokenizer.added_tokens_decoder.values() if token.content not in _REASONING]
     template = chat_template if isinstance(chat_template, str) else ""
-    control = {token.content for token in added if token.special or token.content in template}
+    # Blanks, which Gemma's tokenizers have added tokens of, end no turn and begin none.
+    words = [token for token in added if token.content.strip()]
+    control = {token.content for token in words if token.special or token.content in template}
     longest_first = sorted(filter(None, control), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None

@@ -59,7 +59,8 @@ def mean_pass_at_k(correct: np.ndarray | Sequence[np.ndarray], k: int) -> float:
     return math.fsum(values) / len(values)
 
 
-NO_SHARES = ("mean_tokens",)
+# Decimals of the measures that are no shares: tokens, rewards, and nats per token of a supervised start.
+NO_SHARES = {"mean_tokens": 1, "reward": 3, "loss": 3, "entropy": 3}
 FAILED = "failed_share"
 NOT_MEASURED = "–"
 Metrics = dict[str, float]
@@ -74,14 +75,14 @@ def amount(value: Any, measure: str) -> str:
     """Format a measured value: in percent, unless it is no share."""
     if not is_number(value):
         return NOT_MEASURED
-    return f"{value:,.1f}" if measure in NO_SHARES else f"{value:.1%}"
+    return f"{value:,.{NO_SHARES[measure]}f}" if measure in NO_SHARES else f"{value:.1%}"
 
 
 def difference(value: Any, measure: str) -> str:
     """Format a difference; of two shares in points, which are not percent of the first."""
     if not is_number(value):
         return NOT_MEASURED
-    return f"{value:+,.1f}" if measure in NO_SHARES else f"{in_points(value):+.1f} points"
+    return f"{value:+,.{NO_SHARES[measure]}f}" if measure in NO_SHARES else f"{in_points(value):+.1f} points"
 
 
 class Outcome(Protocol):

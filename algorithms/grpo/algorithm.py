@@ -252,5 +252,5 @@ def write_history(history: ReplayHistory, batch: StepBatch) -> None:
 
 def differs_by_length_alone(group: Group) -> bool:
     """Return whether all are correct and paid the same by the environment, so that only the length bonus differs."""
-    rollouts = [sample.rollout for sample in group.samples]
-    return all(rollout.correct for rollout in rollouts) and len({rollout.reward for rollout in rollouts}) == 1
+    paid = {sample.rollout.reward for sample in group.samples if not sample.replayed}  # a stored one's has the bonus
+    return all(sample.rollout.correct for sample in group.samples) and len(paid) <= 1

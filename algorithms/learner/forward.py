@@ -62,14 +62,10 @@ def microbatches(lm: Any, rows: Sequence[TrainingSample], settings: ForwardSetti
     elif is_packed(lm):
         batches = packed_microbatches([len(rows[index].tokens) for index in kept], settings.token_budget)
     else:
-        batches = padded_microbatches([_padded_length(rows[index]) for index in kept], settings.token_budget)
+        sequences = [[len(tokens) for tokens, _ in rows[index].sequences] for index in kept]
+        longest, counts = [max(own) for own in sequences], [len(own) for own in sequences]
+        batches = padded_microbatches(longest, settings.token_budget, counts)
     return [[kept[place] for place in places] for places in batches]
-
-
-def _padded_length(row: TrainingSample) -> int:
-    """Token slots of a row whose sequences are stacked."""
-    lengths = [len(tokens) for tokens, _ in row.sequences]
-    return len(lengths) * max(lengths)
 
 
 def token_batch(lm: Any, rows: Sequence[TrainingSample]) -> TokenBatch:

@@ -42,12 +42,15 @@ def packed_microbatches(lengths: Sequence[int], token_budget: int) -> list[list[
     return batches
 
 
-def padded_microbatches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Split rows into micro-batches of similar length: rows × longest row stays within the budget.
+def padded_microbatches(
+    lengths: Sequence[int], token_budget: int, counts: Sequence[int] | None = None
+) -> list[list[int]]:
+    """Split rows into micro-batches of similar length: sequences × longest sequence stays within the budget.
 
     Args:
-        lengths: tokens of each row, prompt included.
+        lengths: tokens of each row's longest sequence, prompt included.
         token_budget: the most token slots of a micro-batch; a row above it gets a micro-batch of its own.
+        counts: sequences of each row; None: one each.
 
     Returns:
         Row indices by micro-batch, longest rows first: a budget too large for the memory shows at once.
@@ -56,12 +59,16 @@ def padded_microbatches(lengths: Sequence[int], token_budget: int) -> list[list[
         ValueError: the budget is below 1, or a length is negative.
     """
     lengths = _validate(lengths, token_budget)
+    counts = [1] * len(lengths) if counts is None else counts
     batches: list[list[int]] = []
+    stacked = 0  # sequences of the last one
     for row in _longest_first(lengths):
-        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
+        stacked += counts[row]
+        if batches and stacked * lengths[batches[-1][0]] <= token_budget:
             batches[-1].append(row)
         else:
             batches.append([row])
+            stacked = counts[row]
     return batches
 
 

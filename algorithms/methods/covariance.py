@@ -23,7 +23,7 @@ class CovarianceSettings(Settings):
 
 
 class Covariance(Mechanism):
-    """A token's covariance is `(A - mean A) · (log π - mean log π)`, the means over all fresh tokens of the step.
+    """A token's covariance is `(A - mean A) · (log π - mean log π)`, the means over the step's fresh tokens that train.
 
     `clip` (Clip-Cov): of the tokens between `low` and `high`, `share` of the step's tokens, drawn at random, get no
     advantage. `kl` (KL-Cov): the `share` with the largest add `coefficient · |log π - log π_old|` to the loss. Its
@@ -43,7 +43,8 @@ class Covariance(Mechanism):
 
     def before_update(self, batch: StepBatch) -> None:
         """Hold back tokens of the step's groups: advantages are final, weights have not changed."""
-        samples = [sample for group in batch.groups for sample in group.trained if sample.rollout.response_length]
+        trained = (sample for group in batch.groups for sample in group.trained)
+        samples = [sample for sample in trained if sample.rollout.response_length and not sample.masked]
         if not samples:
             return
         lengths = [sample.rollout.response_length for sample in samples]

@@ -32,7 +32,8 @@ class Mdpo(Mechanism):
 
     def before_update(self, batch: StepBatch) -> None:
         """Give the step's fresh samples the term."""
-        steps, left = self.services.config.schedule_steps, 1.0
+        config, left = self.services.config, 1.0
+        steps = config.measured.run_steps or config.schedule_steps
         if self.settings.anneal and steps is not None:
             left = max(1.0 - batch.step / steps, 1.0 / steps)
         self.metrics["mdpo/step_size"] = self.settings.step_size * left

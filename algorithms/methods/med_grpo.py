@@ -1,10 +1,11 @@
 """MedGRPO: map the rewards of each part of a mixture so that its median is worth the same."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from algorithms.grpo.mechanism import Group, Mechanism, Services, Settings, State, StepBatch, setting
+from algorithms.grpo.mechanism import Group, Mechanism, Sample, Services, Settings, State, StepBatch, setting
 
 
 class MedGRPOSettings(Settings):
@@ -56,12 +57,19 @@ class MedGRPO(Mechanism):
 
     def rewards(self, group: Group) -> None:
         """Pay the group's rewards by the scale of their part."""
+        self._pay(group, group.samples)
+
+    def normalize(self, group: Group) -> None:
+        """Pay those that have joined the group by the same scale."""
+        self._pay(group, [sample for sample in group.samples if sample.replayed and sample.shaped_reward is None])
+
+    def _pay(self, group: Group, samples: Sequence[Sample]) -> None:
         values = self.known.get(part_of(group), np.zeros(0))
         if not len(values):
             return
         low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
         spread = max(high - low, self.settings.min_spread)
-        for sample in group.samples:
+        for sample in samples:
             distance = (sample.reward - median) / spread
             sample.shaped_reward = float(0.5 + 0.5 * np.tanh(np.log(3.0) * distance))  # 1 / (1 + 9^-distance)
 

@@ -20,9 +20,10 @@ class PreRLSettings(Settings):
 class PreRL(Mechanism):
     """For `steps` steps maximizes `coefficient ·` the mean over tokens of `A·log π(y_t | y_<t)`, of failures alone.
 
-    `A = r - mean` of the group, where that is negative; y stands behind the first token of its own context, without the
-    rest of the prompt. There is no policy loss in these steps; then plain training goes on from there (DSRL: dual
-    space, "policy reincarnation"). Later turns of a conversation stay with what stands between them.
+    `A = r - mean` of the group, where that is negative and the response incorrect; y stands behind the first token of
+    its own context, without the rest of the prompt. There is no policy loss in these steps; then plain training goes on
+    from there (DSRL: dual space, "policy reincarnation"). Later turns of a conversation stay with what stands between
+    them.
 
     Source: arXiv 2604.14142; the authors' code. There the first token is Qwen's `<|im_start|>`, which its template
     begins with, and the ratio to the step's first policy is clipped as in PPO; here rows have the gradient at ratio 1,
@@ -46,7 +47,7 @@ class PreRL(Mechanism):
         for group in batch.groups:
             rewards = np.array([sample.training_reward for sample in group.samples])
             for sample, advantage in zip(group.samples, mean_advantages(rewards), strict=True):
-                if advantage < 0 and not sample.replayed and not sample.masked:
+                if advantage < 0 and not (sample.rollout.correct or sample.replayed or sample.masked):
                     weighed = float(self.settings.coefficient * advantage)
                     self.rows.append(replace(sample, rollout=without_prompt(sample.rollout), advantages=weighed))
                 sample.masked = True

@@ -45,6 +45,7 @@ class ModelFacts:
         parameters: counted once where they are shared (tied embeddings).
         context: positions that the model supports; None if its configuration does not say.
         vocabulary: tokens that it has an embedding for; None if unknown.
+        short_context: tokens from which on a batch turns all of its positions otherwise (longrope); None: none do.
         text_of: the composite model whose text model this is; None for a model of text alone.
         linear: inputs and outputs of all linear layers but the head, summed by the end of their names.
     """
@@ -59,6 +60,7 @@ class ModelFacts:
     vocabulary: int | None = None
     text_of: str | None = None
     linear: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    short_context: int | None = None
 
     def weight_bytes(self, dtype: str) -> int:
         """Return the bytes of one copy of the weights."""
@@ -258,6 +260,11 @@ def context_length(settings: "RLModuleSettings") -> int | None:
     return getattr(config, "max_position_embeddings", None)
 
 
+def _short_context(config: Any) -> int | None:
+    rope = getattr(config, "rope_parameters", None) or {}
+    return rope.get("original_max_position_embeddings") if rope.get("rope_type") == "longrope" else None
+
+
 def model_facts(name: str, path: str, revision: str | None = None, trust_remote_code: bool = False) -> ModelFacts:
     """Return the size of the model in a folder or on the Hub; raises ConfigError if it is no causal language model."""
     from transformers import AutoConfig
@@ -295,6 +302,7 @@ def model_facts(name: str, path: str, revision: str | None = None, trust_remote_
         vocabulary=_embeddings(model),
         text_of=composite_name(config) if is_composite(config) else None,
         linear=_linear(model),
+        short_context=_short_context(text),
     )
 
 

@@ -99,13 +99,22 @@ def validate_context(config: "BaseConfig", model: ModelFacts, use: ContextUse) -
     """Check that a prompt, its response and a second attempt fit, and that the model knows their tokens.
 
     Raises:
-        ConfigError: they are longer than the model's context, or a token has no embedding.
+        ConfigError: they are longer than the model's context, or than what its positions are the same up to, or a token
+            has no embedding.
     """
     if model.vocabulary is not None and use.largest_token >= model.vocabulary:
         raise ConfigError(
             f"rl_module.model: {shown(model.name)}: its tokenizer gives token {use.largest_token}, and the model has "
             f"embeddings for {model.vocabulary}; fix: model.resize_token_embeddings(len(tokenizer)) of transformers, "
             "then save the model there again"
+        )
+    longest = max(use.longest, named_length(config) or 0)
+    if config.TRAINS and model.short_context is not None and longest > model.short_context:
+        raise ConfigError(
+            f"rl_module.model: {shown(model.name)}: a sequence of more than {model.short_context} tokens changes the "
+            f"positions of its whole batch (longrope), which engine and learner cut otherwise, and {longest} tokens "
+            "may come; fix: a smaller env_runners.max_response_tokens, env_runners.max_model_len or "
+            "environment.max_turns"
         )
     if model.context is None or use.plain <= model.context:
         _room_for_second_tries(config, model, use)

@@ -109,6 +109,11 @@ class Ranking(Mechanism):
                 "ranking.baseline: 'centered' pays 0 for each of ranks that all tie, as ranking.order=flat has them; "
                 "fix: ranking.order=entropy"
             )
+        if settings.enabled and settings.order == "flat" and settings.scope == "all":
+            raise ConfigError(
+                "ranking.scope: all pays all responses of an all-incorrect group alike, in place of their own rewards, "
+                "as ranking.order=flat has no ranks; fix: ranking.order=entropy"
+            )
         usual = cls.settings_class.model_fields["top_fraction"].default
         if settings.order != "entropy" and settings.top_fraction != usual:
             raise ConfigError(
@@ -121,8 +126,9 @@ class Ranking(Mechanism):
         return self._ranked(group) if self.settings.order == "entropy" else []
 
     def is_informative(self, group: Group) -> bool:
-        """Return whether the group has responses to rank."""
-        return len(self._ranked(group)) > 1
+        """Return whether ranking will pay the group's responses differently."""
+        ranked = len(self._ranked(group))  # ranks that all tie only tell the ranked from the others
+        return ranked > 1 and (self.settings.order != "flat" or ranked < len(group.samples))
 
     def rewards(self, group: Group) -> None:
         """Give the ranked responses their ranking reward in the outcome's place."""
@@ -152,7 +158,7 @@ class Ranking(Mechanism):
 
     def normalize(self, group: Group) -> None:
         """Give groups with ranked responses, and no correct one, smaller advantages than mixed ones."""
-        if self.is_informative(group):
+        if len(self._ranked(group)) > 1:
             group.std_floor = self.settings.std_floor
 
     def update_history(self, batch: StepBatch) -> None:

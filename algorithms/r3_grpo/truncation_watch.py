@@ -25,7 +25,7 @@ class TruncationWatch:
             return None
         shares = np.array(self._steps)
         before, now = shares[: self._window].mean(axis=0), shares[self._window :].mean(axis=0)
-        if now[0] - before[0] < self._rise or before[1] - now[1] < self._fall:
+        if not (now[0] - before[0] >= self._rise and before[1] - now[1] >= self._fall):  # NaN: a step had no response
             return None
         for _ in range(self._window):
             self._steps.popleft()

@@ -280,7 +280,8 @@ def _number(value: Any, measure: str, *, sign: bool = False) -> str:
     if not isinstance(value, int | float):
         return NOT_MEASURED
     plus = "+" if sign else ""
-    text = f"{value:{plus},.1f}" if measure in NO_SHARES else f"{in_points(value):{plus}.1f} %"
+    decimals = NO_SHARES.get(measure)
+    text = f"{in_points(value):{plus}.1f} %" if decimals is None else f"{value:{plus},.{decimals}f}"
     return text.replace("-", "−")
 
 

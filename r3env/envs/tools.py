@@ -123,6 +123,10 @@ class ToolEnv(VerifiableEnv):
         """Return the problems of `data`, shared with every environment of this process that wants the same ones."""
         return self.task.queries
 
+    def same_answer(self, first: str, second: str) -> bool | None:
+        """Return whether the grader takes two answers for the same."""
+        return self.task.same_answer(first, second)
+
     def verify(self, query: Query, response: str) -> Verdict:
         """Judge an answer, as the grader or the reward function does."""
         counts = {CALLS: self._calls, FAILED_CALLS: self._failed}

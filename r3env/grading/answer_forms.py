@@ -14,15 +14,17 @@ _DIGITS = r"(?:(?:\d{1,3}(?:[, ]\d{3})+(?![\d,]\d)|\d+)(?:\.\d+)?|\.\d+)"
 _PART = rf"(?:\{{\s*-?{_DIGITS}\s*\}}|\d)"
 _FRACTION = rf"\\[dtc]?frac\s*{_PART}\s*{_PART}"
 _POWER_OF_TEN = r"(?:[eE]-?\d+|\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|-?\d+))"
+_DEGREE = r"\s*\{?\s*(?:\\circ|(?:st|nd|rd|th)\b)"  # or an ordinal: no power
 # No part of a word, a power, an index, a root or a quotient; nor of a formula that goes on behind it.
 _NUMBER = re.compile(
     r"(?:(?<![\w)\]}])-(?=[\d.\\$\u20ac\u00a3\u00a5]))?(?:\\?[$\u20ac\u00a3\u00a5]\s?)?(?P<sign>(?<=[$\u20ac\u00a3\u00a5])-)?"
     rf"(?<![\w^_{{/.])(?:{_DIGITS}(?:(?::\d+)+|{_POWER_OF_TEN}|\s?{_FRACTION}|(?:\s\d+)?\s?/\s?{_DIGITS})?|{_FRACTION})"
-    r"(?!\d|[.,:]\d|\s*(?:\^|\\(?:sqrt|pi|times|cdot|[dt]?frac|left)(?![a-zA-Z]))|[abcknxyz](?![a-zA-Z]))(?:\s?\\?%)?",
+    rf"(?!\d|[.,:]\d|\s*(?:\^(?!{_DEGREE})|\\(?:sqrt|pi|times|cdot|[dt]?frac|left)(?![a-zA-Z]))|[abcknxyz](?![a-zA-Z]))"
+    r"(?:\s?\\?%)?",
     re.ASCII,
 )
 _CURRENCY = re.compile(r"\\?[$\u20ac\u00a3\u00a5]\s?")
-_TEXT_COMMAND = re.compile(r"\\(?:text[a-z]*|math(?:rm|bf|it|sf)|mbox)\s*\{([^{}]*)\}")
+_TEXT_COMMAND = re.compile(r"\\(?:text[a-z]*|math(?:rm|bf|it|sf)|mbox|boldsymbol|bm)\s*\{([^{}]*)\}")
 _CALCULATION = re.compile(r"<<[^<>\n]*>>")  # of GSM8K's solutions
 _BEFORE = re.compile(r"[\s:=*_`#>]*(?:is\b[\s:=*_`]*)?")
 _SENTENCE_END = re.compile(r"(?<=[\d$)}%\]*])\.\s+(?=[A-Z])")

@@ -21,6 +21,7 @@ _DOTTED = re.compile(r"([+-]?)(\d+)\.(\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(
 _GOES_ON = re.compile(r"([+-]?)(\d+)\.(\d*?)(?:(\d)\4{2,}|(\d{2,6})\5+)(?:\.\.\.|\u2026|\\[lc]?dots)", re.ASCII)
 _IN_WORDS = re.compile(r"([+-]?\d+)\s*(?:\\text\s*\{\s*and\s*\}|and)\s*(\\[dt]?frac.*|\d+\s?/\s?\d+)", re.ASCII)
 _REMAINDER = re.compile(r"([+-]?\d+)\s*\\bmod\s*(\d+)", re.ASCII)
+_POWER_OF_TEN = re.compile(r"([+-]?)10\s*\^\s*(\{\s*[+-]?\d{1,3}\s*\}|[+-]?\d{1,3})", re.ASCII)
 DECIMAL_PLACES = 6  # to which math-verify rounds floats
 _CLOSENESS = Fraction(1, 10_000)  # small numbers are not equal just because both round to zero
 _LONGEST = 80  # characters; longer numbers are left to the grader processes
@@ -94,6 +95,9 @@ def _rarely_written(text: str) -> PlainNumber | None:
     remainder = _REMAINDER.fullmatch(text)
     if remainder and int(remainder[2]):
         return PlainNumber(Fraction(int(remainder[1]) % int(remainder[2])), False, False)
+    if power := _POWER_OF_TEN.fullmatch(text):
+        value = Fraction(10) ** int(power[2].strip("{ }"))
+        return PlainNumber(-value if power[1] == "-" else value, False, False)
     found = _REPEATING.fullmatch(text) or _DOTTED.fullmatch(text) or _GOES_ON.fullmatch(text)
     if found is None:
         return None

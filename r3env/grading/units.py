@@ -58,8 +58,10 @@ _CANONICAL = _SYMBOLS | {name: unit for unit, names in _NAMES.items() for name i
 _SINGLE_LETTERS = "mgshLlJNWV"
 # With one of these a text says something about the value: `5\text{ or more}` is not 5.
 _MEANING = re.compile(
-    r"\b(?:or|and|not|no|if|when|for|more|less|least|most|than|greater|mod|modulo|to|is|are|only|all|none|even|odd|base"
-    r"|thousands?|millions?|billions?|trillions?|hundreds?|dozens?|times|choose|where|with|over|squared|cubed|plus|minus"
+    r"\b(?:or|and|not|no|if|when|for|(?:more|less)(?=\s+(?:than|or))|least|most|than|greater|mod|modulo|to|is|are|only"
+    r"|all|none|even|odd|base"
+    r"|thousands?|millions?|billions?|trillions?|hundreds?|dozens?|choose|where|with|(?<!left )over|squared|cubed"
+    r"|plus|minus"
     r"|negative|factorial|tens|half|halves|thirds?|quarters?|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand)ths?)\b",
     re.IGNORECASE,
 )

@@ -1,5 +1,6 @@
 """`--check` says what would run where; what is wrong is one line, and Ray is not started for any of it."""
 
+import json
 import os
 import shutil
 import sys
@@ -139,6 +140,20 @@ def test_a_response_that_the_model_has_no_room_for_is_an_error(config):
     with pytest.raises(ConfigError, match=line):
         validate_start(config)
     validate_start(config.env_runners(max_response_tokens=507))
+
+
+def test_positions_that_turn_with_the_longest_of_a_batch_are_refused(config, tiny_model, tmp_path):
+    """As in Phi-3: engine and learner batch otherwise, so a sequence would have other positions in each."""
+    file = Path(shutil.copytree(tiny_model, tmp_path / "copy")) / "config.json"
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.0], "long_factor": [4.0, 4.0]}
+    rope["original_max_position_embeddings"] = 64
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"rope_parameters": rope}))
+    config.rl_module(model=str(file.parent)).env_runners(max_response_tokens=100)
+    with pytest.raises(
+        ConfigError, match=r"^rl_module\.model: .* more than 64 tokens .*\(longrope\), .*; fix: a smaller env_"
+    ):
+        validate_start(config)
+    validate_start(config.env_runners(max_response_tokens=8).replay(enabled=False).reflection(enabled=False))
 
 
 @pytest.fixture

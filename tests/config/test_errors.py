@@ -192,7 +192,7 @@ def test_grpo_has_none_of_the_mechanisms():
 
 def test_the_default_combination_of_ranking_is_allowed_and_the_papers_too():
     R3GRPOConfig().check_settings()
-    R3GRPOConfig().ranking(baseline="paper", scope="all").check_settings()
+    R3GRPOConfig().ranking(baseline="paper", scope="all", order="entropy").check_settings()
 
 
 def test_a_long_value_is_shortened():

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from algorithms.evaluation.metrics import benchmark_scores
 from algorithms.evaluation.responses import Response
 from algorithms.evaluation.votes import MOST_COMPARED, majority_correct, merge, weighted_majority_correct
 from r3env.envs.mixture import MixtureEnv
+from r3env.envs.tools import ToolEnv
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,8 @@ def test_each_environment_says_which_answers_are_the_same(tmp_path):
     same = {name: part.same_answer for name, part in mixture.parts.items()}
     assert same["sums"]("ab", "ba"), "a product"
     assert not same["words"]("ab", "ba") and same["words"]("ab", " ab")
+    with_tools = SimpleNamespace(task=mixture.parts["sums"])
+    assert ToolEnv.same_answer(with_tools, "1/2", "0.5") and not ToolEnv.same_answer(with_tools, "1/2", "2")
     anagrams = [
         Response("words", "u", None, n, "p", "r", answer, answer == "tac", False, "equal", 4)
         for n, answer in enumerate(["tac", "tac", "cat", "act", "atc"])

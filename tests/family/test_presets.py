@@ -101,6 +101,11 @@ def test_the_paper_to_its_letter_takes_nothing_over_from_another_preset(other):
             "ranking.max_reward: 0.1 is not below 0.05, the least that a correct response gets with "
             "reward.overlong_penalty; fix: lower one of them",
         ),
+        (
+            ["ranking.scope=all", "ranking.baseline=paper"],
+            "ranking.scope: all pays all responses of an all-incorrect group alike, in place of their own rewards, as "
+            "ranking.order=flat has no ranks; fix: ranking.order=entropy",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_one_line(overrides, line):

@@ -108,6 +108,8 @@ def test_what_trains_on_truncated_responses_is_refused():
     with pytest.raises(ConfigError, match=r"^training\.mask_truncated: .* ranking rewards; fix: ranking.enabled=false"):
         ranked.check_settings()
     ranked.ranking(enabled=False).check_settings()
-    R3GRPOConfig().training(mask_truncated=True).ranking(scope="all", baseline="paper").check_settings()
+    R3GRPOConfig().training(mask_truncated=True).ranking(
+        scope="all", order="entropy", baseline="paper"
+    ).check_settings()
     with pytest.raises(ConfigError, match=r"^training\.mask_truncated: .* rorecomp .*; fix: rorecomp.enabled=false"):
         GRPOConfig().training(mask_truncated=True, mechanisms=["rorecomp"]).check_settings()

@@ -118,16 +118,17 @@ def test_keys_expanded_to_all_heads_give_the_same_numbers(name, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("on_gpu", "dtype", "masked", "expands"),
+    ("on_gpu", "dtype", "masked", "width", "expands"),
     [
-        (True, torch.float32, False, True),
-        (True, torch.bfloat16, True, True),
-        (True, torch.bfloat16, False, False),
-        (False, torch.float32, True, False),
+        (True, torch.float32, False, 128, True),
+        (True, torch.bfloat16, True, 128, True),
+        (True, torch.bfloat16, False, 256, False),
+        (True, torch.bfloat16, False, 512, True),
+        (False, torch.float32, True, 512, False),
     ],
 )
-def test_keys_are_expanded_where_a_gpu_would_hold_all_scores_otherwise(on_gpu, dtype, masked, expands):
-    query = SimpleNamespace(is_cuda=on_gpu, dtype=dtype)
+def test_keys_are_expanded_where_a_gpu_would_hold_all_scores_otherwise(on_gpu, dtype, masked, width, expands):
+    query = SimpleNamespace(is_cuda=on_gpu, dtype=dtype, shape=(1, 8, 16, width))
     assert kernels._expands_keys(query, masked=masked) == expands
 
 

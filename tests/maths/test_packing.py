@@ -57,6 +57,11 @@ def test_padded_microbatches_are_sorted_by_length_and_full(lengths, budget):
         assert (len(rows) + 1) * lengths[rows[0]] > budget
 
 
+def test_the_sequences_of_a_row_are_each_as_long_as_the_longest_of_their_microbatch():
+    assert padded_microbatches([20, 2], 60, [1, 10]) == [[0], [1]], "together they would take 11 x 20 slots"
+    assert padded_microbatches([20, 2, 2], 60, [1, 2, 1]) == [[0, 1], [2]]
+
+
 @BOTH
 def test_a_row_above_the_budget_is_alone(cut):
     assert cut([3, 50, 3], 10) == [[1], [0, 2]]

@@ -20,3 +20,7 @@ def test_is_silent_when_accuracy_holds_or_truncation_does():
 
 def test_says_it_once_in_a_window():
     assert len(_warnings([(0.2, 0.5)] * 5 + [(0.6, 0.3)] * 9)) == 1
+
+
+def test_a_step_without_a_response_says_nothing():
+    assert not _warnings([(0.1, 0.9)] * 9 + [(float("nan"), float("nan"))])

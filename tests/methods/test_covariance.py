@@ -118,3 +118,12 @@ def test_replayed_responses_are_left_alone():
     replayed = step.groups[0].samples[4]
     mechanism(share=0.9, low=-100, high=100).before_update(step)
     assert replayed.replayed and np.ndim(replayed.advantages) == 0 and replayed.advantages != 0
+
+
+def test_masked_responses_are_neither_counted_nor_chosen():
+    one, masked = sample(1.0, [-1.0, -3.0]), sample(9.0, [-9.0, -1.0])
+    masked.masked = True
+    mechanism(share=0.9, low=-100, high=100).before_update(
+        step := StepBatch(0, groups=[Group(Prompt("a"), [one, masked])])
+    )
+    assert masked.advantages == 9.0 and not one.advantages.all() and len(step.groups[0].samples) == 2

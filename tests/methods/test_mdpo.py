@@ -31,9 +31,10 @@ def test_over_what_the_old_policy_samples_it_is_the_divergence_and_its_gradient(
     assert estimate.item() == pytest.approx(exact.item()) and found.tolist() == pytest.approx(expected.tolist())
 
 
-def weights(steps, count, **settings):
+def weights(steps, count, scheduled=2, **settings):
     """The weight of the divergence in each of some steps, of a fresh and a replayed sample."""
-    given = SimpleNamespace(config=SimpleNamespace(schedule_steps=steps))
+    config = SimpleNamespace(measured=SimpleNamespace(run_steps=steps), schedule_steps=scheduled)
+    given = SimpleNamespace(config=config)
     found = []
     for step in range(count):
         one = Mdpo(MdpoSettings(**settings), given)
@@ -47,4 +48,5 @@ def weights(steps, count, **settings):
 def test_step_sizes_fall_linearly_over_the_run_and_stay_where_it_has_no_end():
     assert weights(4, 5) == pytest.approx([1, 4 / 3, 2, 4, 4])
     assert weights(4, 2, step_size=0.5) == pytest.approx([2, 8 / 3])
-    assert weights(4, 2, anneal=False) == weights(None, 2) == [1.0, 1.0]
+    assert weights(4, 2, anneal=False) == weights(None, 2, scheduled=None) == [1.0, 1.0]
+    assert weights(None, 3) == pytest.approx([1, 2, 2]), "the schedule of the rate, where the run has no end"

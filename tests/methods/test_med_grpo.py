@@ -45,3 +45,14 @@ def test_a_scale_stays_once_it_is_measured_and_a_resumed_run_has_it():
     fresh = MedGRPO(MedGRPOSettings(), services())
     fresh.restore({}, {})
     assert fresh.kept == {} and fresh.state() == ({}, {"parts": []}) and np.isfinite(paid).all()
+
+
+def test_a_replayed_response_is_paid_by_the_scale_of_those_that_it_joins():
+    """Median .3, a spread of .1: two failures that earned .4 are paid .9, a success of .6 that joins them more."""
+    one = MedGRPO(MedGRPOSettings(responses=4), services())
+    step(one, group("a/1", 0.2, 0.3, 0.3, 0.4))
+    later = group("a/2", 0.4, 0.4)
+    step(one, later)
+    later.samples += group("a/2", replayed=[0.6]).samples
+    one.normalize(later)
+    assert [s.shaped_reward for s in later.samples] == pytest.approx([0.9, 0.9, 1 / (1 + 9**-3)])

@@ -63,3 +63,12 @@ def test_the_first_steps_train_on_failures_alone_without_prompts():
 def test_later_steps_are_plain_training():
     _, rows, samples = step(2, steps=2)
     assert rows == [] and not any(sample.masked for sample in samples)
+
+
+def test_a_correct_response_that_is_paid_less_than_others_is_no_failure():
+    one = PreRL(PreRLSettings(), SimpleNamespace())
+    batch = StepBatch(
+        1, groups=[Group(Prompt("q"), [Sample(rollout([1], True), 1.9), Sample(rollout([1, 2], True), 1.5)])]
+    )
+    one.before_update(batch)
+    assert one.auxiliary(batch) == []

@@ -44,14 +44,19 @@ def test_where_nothing_is_divided_unsolved_groups_push_as_little_as_their_ranks_
 def test_correct_answers_that_differ_by_few_tokens_push_little(stub, floor):
     """200 of 32,768 tokens apart: with the bonus as the only difference, the deviation alone makes it a full push."""
 
-    def of(*samples):
+    def of(*samples, joined=()):
         algorithm = stub(reward={"length_bonus": 1.0, "length_bonus_std_floor": floor})
         algorithm.shape_rewards(batch_of(group := plain_group(*samples)))
+        group.samples += joined
         return advantages(algorithm, group)
 
     apart = 100 / 32768
     push = apart / (max(apart, floor) + 1e-4)
     assert of(sample(range(100), True), sample(range(300), True)) == pytest.approx([push, -push])
+    stored, paid = sample(range(200), True), 2 - 2 * apart
+    stored.rollout, stored.reward, stored.replayed = replace(stored.rollout, reward=paid), paid, True
+    among = of(sample(range(100), True), sample(range(300), True), joined=[stored])
+    assert among == pytest.approx([push, -push, 0] if floor else [1.18, -1.18, 0], abs=0.01)
     assert of(sample([10], True), sample([11])) == pytest.approx([1, -1], abs=1e-3)
     paid_more = sample([10], True)
     paid_more.rollout = replace(paid_more.rollout, reward=1.02)
@@ -151,7 +156,8 @@ def test_homogeneous_groups_are_informative_where_a_mechanism_will_make_them_so(
     mixed = plain_group(sample([10]), sample([11], True))
     cut = plain_group(sample([10], truncated=True), sample([11], truncated=True))
     one_cut = plain_group(sample([10], truncated=True), sample([11]))
-    groups = [mixed, wrong, right, cut, one_cut]
+    two_cut = plain_group(*(sample([token], truncated=token < 12) for token in (10, 11, 12)))
+    groups = [mixed, wrong, right, cut, one_cut, two_cut]
 
     def informative(**sections):
         algorithm = stub(**sections)
@@ -159,9 +165,13 @@ def test_homogeneous_groups_are_informative_where_a_mechanism_will_make_them_so(
         return [informs(algorithm, group) for group in groups]
 
     off = {"enabled": False}
-    assert informative(replay=off, ranking=off) == [True, False, False, False, False]
-    assert informative(ranking=off) == [True, True, False, True, True], "there is a success to replay, no failure"
-    assert informative(replay=off) == [True, False, False, True, False], "two cut off answers can be ranked, one not"
+    assert informative(replay=off, ranking=off) == [True, *[False] * 5]
+    assert informative(ranking=off) == [True, True, False, True, True, True], "there is a success to replay, no failure"
+    assert informative(replay=off) == [True, False, False, False, False, True], (
+        "ranks that tie differ from a finished one"
+    )
+    by_entropy = {"order": "entropy"}
+    assert informative(replay=off, ranking=by_entropy) == [True, False, False, True, False, True], "one has no rank"
 
 
 def test_looking_whether_replay_can_help_draws_nothing(stub):

@@ -22,6 +22,11 @@ SOLUTION = "She eats 3 and bakes 4, so 16 - 3 - 4 = <<16-3-4=9>>9 are left.\nShe
 LAST_NUMBERS = [
     (SOLUTION, "18"),
     ("It costs $18.", "18"),
+    ("So angle B is 60°.", "60"),
+    (r"Angle A is 30, so B is $60^{\circ}$.", "60"),
+    ("It is 75°F.", "75"),
+    (r"It is the 5^{th}.", "5"),
+    (r"It is \boldsymbol{18}.", "18"),
     ("It costs $1,234,567.89.", "1,234,567.89"),
     ("So there are 1{,}000 apples", "1000"),
     ("It falls to -3.5 degrees.", "-3.5"),

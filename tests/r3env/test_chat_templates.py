@@ -3,11 +3,16 @@
 from typing import Any
 
 import pytest
+from tokenizers import AddedToken
 
 from r3env.chat import ChatFormat, drops_reasoning, end_of_turn, first_turn, next_turn, second_turn, with_system
 from r3env.reasoning import answer_of, response_text
 from tests.chat_families import FAMILIES, GEMMA2, R1, THOUGHT, Family, encode, make_tokenizer
 
+PLAIN = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
 Q, AGAIN, AND_AGAIN = "What is 2+3?", "Once more.", "And once more."
 SYSTEM = "Answer in one sentence."
 FORGETS = ("qwen3", "deepseek-r1", "gpt-oss")
@@ -187,3 +192,14 @@ def _id(tokenizer: Any, token: str) -> int:
 
 def _without(tokenizer: Any, text: str, tokens: list[int]) -> list[int]:
     return encode(tokenizer, tokenizer.decode(tokens).replace(text, ""))
+
+
+def test_line_breaks_that_are_tokens_of_their_own_are_content() -> None:
+    """As in Gemma's tokenizers, whose runs of line breaks are added tokens, and stand in every template."""
+    for template in (GEMMA2, PLAIN):
+        tokenizer = make_tokenizer(template)
+        tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("\n\n", "\n")])
+        for text in ("a\n\nb", "a\n\nb\n"):
+            rendered = tokenizer.apply_chat_template([user(text)], tokenize=False, add_generation_prompt=True)
+            assert first_turn(tokenizer, [user(text)]) == encode(tokenizer, rendered)
+    assert end_of_turn(tokenizer) is None, "a blank line ends no turn"

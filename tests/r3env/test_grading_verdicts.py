@@ -34,6 +34,8 @@ EQUAL = [
     (r"90\degree", "90"), ("90 degrees", "90"), (r"12\text{ cm}", "12"), (r"12\ \mathrm{cm}^2", "12"),
     ("x = 5", "5"), ("x=5", "5"), ("5", "x=5"), (r"\theta = 5", "5"), ("x_1=5", "5"), (r"\approx 5", "5"),
     ("{5}", "5"), (r"{\frac{1}{2}}", "0.5"), (r"\fbox{5}", "5"), ("5", r"\boxed{5}"),
+    ("10^{-5}", "1e-5"), (r"10^{11}\text{ m}", "1e11"),
+    (r"5 \text{ more apples}", "5"), (r"3 \text{ times}", "3"), ("3 apples left over", "3"),
     # text
     (r"\text{Monday}", "Monday"), (r"\text{(B)}", "B"), (r"\textbf{(A)}", r"\text{A}"),
     ("\\text{no  solution}", "no solution"), (r"\text{Even}", "even"),
@@ -57,7 +59,8 @@ DIFFERENT = [
     (r"\frac{0}{0}", "5"), (r"\infty", "5"), (r"\foo{5}", "5"), ("there are 5 apples", "5"), (r"\,", "5"),
     (r"1,\! 23", "123"), (r"1,\! 234", "1235"), ("1, 234", "1234"), (r"1\quad 234", "1234"), (r"1,\! 234", "1, 235"),
     (r"12\textnormal{ cm}", r"12\mbox{ m}"), (r"12\mathrm{ cm^2}", r"12\text{ cm}^3"), (r"5\textnormal{ or more}", "5"),
-    ("$5$ or more", "5"), (r"5\mbox{ million}", "5"), (r"\textnormal{no}", "on"),
+    ("$5$ or more", "5"), ("5 more than 3", "5"), ("5 more or less", "5"), ("10^{-4}", "1e-5"),
+    (r"5\mbox{ million}", "5"), (r"\textnormal{no}", "on"),
     ("((((5", "5"), ("1 - ", "1"), ("1, 2, ...", "1, 2"), ("12 7", "19"),
 ]  # fmt: skip
 

@@ -21,6 +21,11 @@ def train(algorithm: Any, steps: int) -> list[dict[str, Any]]:
     return records
 
 
+def distance(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> float:
+    """Euclidean, over all weights."""
+    return float(sum((first[name] - second[name]).square().sum() for name in first) ** 0.5)
+
+
 def largest_difference(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> float:
     """Over all weights."""
     return max(float((first[name] - second[name]).abs().max()) for name in first)

@@ -6,7 +6,7 @@ import pytest
 
 from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 
-from .runs_of import largest_difference, train, weights
+from .runs_of import distance, largest_difference, train, weights
 
 
 def eager_reflection(config):
@@ -46,8 +46,11 @@ def test_the_engine_samples_with_the_trainers_policy(r3_config, build):
 def test_ray_actors_sample_the_same_responses_as_this_process_and_two_learners_take_the_step_of_one(r3_config, build):
     local = build(eager_reflection(r3_config.copy()))
     remote = build(eager_reflection(r3_config.copy()).env_runners(num_env_runners=2).learners(num_learners=2))
+    before = weights(local)
     train(local, 1), train(remote, 1)
-    assert largest_difference(weights(local), weights(remote)) < 3e-5
+    # Adam's first step is as long for a gradient of 1e-9, whose sign is rounding's, as for any other.
+    step, apart = (distance(weights(local), other) for other in (before, weights(remote)))
+    assert step > 0 and apart < 0.02 * step
     for here, there in zip(local.batch.groups, remote.batch.groups, strict=True):
         assert here.prompt.uid == there.prompt.uid
         for a, b in zip(here.samples, there.samples, strict=True):
