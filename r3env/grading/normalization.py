@@ -69,6 +69,7 @@ _COMMANDS = (
     (re.compile(r"\\log\s*_\s*(?:e(?![a-zA-Z])|\{\s*e\s*\})"), r"\\ln"),
     (re.compile(r"(?<!\\)\\(?:[,;: >]|(?:thin|med|thick)space(?![a-zA-Z]))|~|\\q?quad"), " "),
     (re.compile(rf"\\(?:{_UPRIGHT})\s*(?=\{{)"), r"\\text"),
+    (re.compile(r"\\(text|mathrm|mathbf)\s+(?=\{)"), r"\\\1"),
     (re.compile(r"\\math(?:sf|tt|up|normal)\s*(?=\{)"), r"\\mathrm"),
     (re.compile(r"(?<=\d)(\s*)\{\s*\\(?:rm|sf)(?![a-zA-Z])([^{}]*)\}"), r"\1\\text{\2}"),
     (_POWER_INSIDE, r"\1}^{\2\3}"),
@@ -119,6 +120,7 @@ _REWRITES = (
     (re.compile(rf"^(\s*\\text(?:bf|rm)?\s*\{{)?\s*{_LABEL}\s*(?::|\bis\b:?)(?=\s*[^\s}}])", re.I), r"\1"),
 )
 _ONLY_FOR_COMPARING = (
+    (re.compile(r"([_^])\s*\{\s*(\w)\s*\}(?!\s*\d)"), r"\1\2"),
     (re.compile(r"\\([lg]e|ne)q(?:slant)?(?![a-zA-Z])"), r"\\\1"),
     (
         re.compile(

@@ -34,6 +34,7 @@ EQUAL = [
     (r"90\degree", "90"), ("90 degrees", "90"), (r"12\text{ cm}", "12"), (r"12\ \mathrm{cm}^2", "12"),
     ("x = 5", "5"), ("x=5", "5"), ("5", "x=5"), (r"\theta = 5", "5"), ("x_1=5", "5"), (r"\approx 5", "5"),
     ("{5}", "5"), (r"{\frac{1}{2}}", "0.5"), (r"\fbox{5}", "5"), ("5", r"\boxed{5}"),
+    ("E_1, E_2", "E_{1},E_{2}"), (r"\frac{\lambda_{\text{red}}}{\sqrt{2}}", r"\lambda_{\text {red}} / \sqrt{2}"),
     ("10^{-5}", "1e-5"), (r"10^{11}\text{ m}", "1e11"),
     (r"5 \text{ more apples}", "5"), (r"3 \text{ times}", "3"), ("3 apples left over", "3"),
     # text
