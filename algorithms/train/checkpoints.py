@@ -207,7 +207,7 @@ class Checkpoints:
         algo.prune(states[min(states)])
         return path
 
-    def newest(self, below: str = "") -> Path | None:
+    def newest(self, below: str | tuple[str, ...] = "") -> Path | None:
         """Return the newest checkpoint; None if there is none yet.
 
         Args:
@@ -248,7 +248,7 @@ class Checkpoints:
             if later > step:
                 self._delete(later)
 
-    def checked(self, path: Path, below: str = "") -> Path:
+    def checked(self, path: Path, below: str | tuple[str, ...] = "") -> Path:
         """Return `path` if its checkpoint is intact, see `newest`.
 
         Raises:

@@ -104,7 +104,7 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
 
 def _newest_checkpoint(run_folder: Path) -> Path | None:
     try:
-        return Checkpoints(run_folder / "checkpoints").newest("model/")
+        return Checkpoints(run_folder / "checkpoints").newest(("model/", "state.json"))
     except CheckpointError as error:
         what = str(error).partition("; fix:")[0]
         raise ConfigError(

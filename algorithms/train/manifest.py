@@ -52,12 +52,12 @@ def listed_files(folder: Path) -> dict[str, Fingerprint]:
         raise ValueError(str(error)) from error
 
 
-def damage(folder: Path, below: str = "") -> str | None:
+def damage(folder: Path, below: str | tuple[str, ...] = "") -> str | None:
     """Check a folder against its manifest; return the damage, naming the file, or None.
 
     Args:
         folder: a checkpoint.
-        below: only files whose path begins so.
+        below: only files whose path begins so, or with one of these.
     """
     try:
         files = listed_files(folder)
