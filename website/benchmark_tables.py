@@ -24,6 +24,7 @@ HELD = ("learners", "hold", "MiB held each", "MiB at the peak")
 AHEAD = ("scenario", "step, s", "engines idle", "slots in use")
 TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "vs_trl": (("vs_trl", "vs_trl-wide", "vs_trl-engines"), ()),
+    "vs_trl-laptop": (("vs_trl-laptop",), ()),
     "overhead": (("overhead",), ()),
     "rollout": (("rollout-wide", "rollout-tiny-before", "rollout-tiny"), ()),
     "scale-steady": (("scale-steady-64", "scale-steady-256"), STEADY),
