@@ -1,8 +1,10 @@
 """What ROVER and RepExp do to pass@8, and Delethink to lengths: five seeds of the quickstart's task, beside GRPO.
 
-python -m benchmarks.ablation --arms grpo,rover,rep_exp,delethink --seeds 5 --out runs/effects
-python -m benchmarks.effects runs/effects   # add its finished runs to the records, and print the table
-python -m benchmarks.effects                # print the table of docs/evidence/effects.jsonl
+    python -m benchmarks.ablation --arms grpo,rover,rep_exp,delethink --seeds 5 --out runs/effects
+    python -m benchmarks.effects runs/effects   # add its finished runs to the records, and print the table
+    python -m benchmarks.effects                # print the table of docs/evidence/effects.jsonl
+
+Arms are paired by seed.
 """
 
 import argparse
@@ -13,7 +15,7 @@ import numpy as np
 
 from benchmarks import laptop
 from benchmarks.ablation.intervals import t_interval
-from benchmarks.laptop import by_arm, mean, percent, points
+from benchmarks.laptop import by_arm, mean, percent, with_ends
 from benchmarks.looks import TITLES
 
 RECORDS = laptop.RECORDS.with_name("effects.jsonl")
@@ -33,8 +35,7 @@ def table(runs: Sequence[laptop.Run]) -> str:
                 ours, theirs = (
                     [side[seed].after["metrics"][name] for seed in seeds] for side in (own, arms[REFERENCE])
                 )
-                gap = t_interval(np.subtract(ours, theirs).tolist())
-                cells[-1] = f"{points(gap.mean)} [{points(gap.low)}, {points(gap.high)}]"
+                cells[-1] = with_ends(t_interval(np.subtract(ours, theirs).tolist()))
         length, texts = (mean(own.values(), "after", name) for name in ("mean_tokens", "distinct"))
         lines.append(f"| {' | '.join([*cells, f'{length:.1f}', percent(texts)])} |")
     return "\n".join(lines)

@@ -9,7 +9,7 @@ seed and held-out problem.
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,10 @@ import numpy as np
 import yaml
 from scipy import stats
 
-from algorithms.utils.statistics import in_points
 from benchmarks import laptop
 from benchmarks.ablation.command import main as train
 from benchmarks.ablation.intervals import Interval
-from benchmarks.laptop import Run
+from benchmarks.laptop import Run, by_arm, mean, percent, with_ends
 from benchmarks.looks import TITLES
 
 REGIMES = ("incorrect", "truncated")
@@ -102,15 +101,14 @@ def compared(runs: Sequence[Run]) -> str:
     gaps = [f"minus {name} [95 %]" for name in REFERENCES.values()]
     heads = ("arm", "seeds", "before", "after", "over the run", *gaps, "tokens", "CPU s a 1,000 tokens")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for arm in dict.fromkeys(run.arm for run in runs):
-        own = [run for run in runs if run.arm == arm]
+    for arm, own in by_arm(runs).items():
         cells = [
             TITLES.get(arm, arm),
             str(len(own)),
-            _percent(own, lambda run: run.before["metrics"]["pass@1"]),
-            _percent(own, lambda run: run.after["metrics"]["pass@1"]),
-            _percent(own, area),
-            *(_difference(ahead(runs, arm, reference)) if arm != reference else "" for reference in REFERENCES),
+            percent(mean(own, "before", "pass@1")),
+            percent(mean(own, "after", "pass@1")),
+            percent(float(np.mean([area(run) for run in own]))),
+            *(_difference(runs, arm, reference) for reference in REFERENCES),
             f"{np.mean([run.generated_tokens for run in own]):,.0f}",
             f"{np.mean([1000 * run.cpu_s / run.generated_tokens for run in own]):.1f}",
         ]
@@ -121,8 +119,8 @@ def compared(runs: Sequence[Run]) -> str:
 def acting(runs: Sequence[Run]) -> str:
     """Tabulate in which share of an arm's groups each mechanism acts."""
     lines = [f"| arm | {' | '.join(MECHANISMS)} |", "|---" * (1 + len(MECHANISMS)) + "|"]
-    for arm in dict.fromkeys(run.arm for run in runs):
-        own = [run.counts for run in runs if run.arm == arm and run.counts]
+    for arm, of_arm in by_arm(runs).items():
+        own = [run.counts for run in of_arm if run.counts]
         groups = sum(counts["groups/count"] for counts in own)
         if any(counts[name] for counts in own for name in MECHANISMS.values()):
             shares = [f"{sum(counts[name] for counts in own) / groups:.0%}" for name in MECHANISMS.values()]
@@ -136,16 +134,9 @@ def area(run: Run) -> float:
     return float(np.trapezoid(values, tokens) / (tokens[-1] - tokens[0]))
 
 
-def _difference(gap: Interval | None) -> str:
-    if gap is None:
-        return ""
-    # Two seeds that happen to agree, or not, say nothing of the spread.
-    ends = f" [{in_points(gap.low):+.1f}, {in_points(gap.high):+.1f}]" if gap.count > 2 else ""
-    return f"{in_points(gap.mean):+.1f}{ends}"
-
-
-def _percent(runs: Sequence[Run], value: Callable[[Run], float]) -> str:
-    return f"{in_points(float(np.mean([value(run) for run in runs]))):.1f} %"
+def _difference(runs: Sequence[Run], arm: str, reference: str) -> str:
+    gap = ahead(runs, arm, reference) if arm != reference else None
+    return with_ends(gap) if gap else ""
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.files import write_text
 from algorithms.utils.provenance import machine
 from algorithms.utils.statistics import in_points, paired_bootstrap
-from benchmarks.ablation.intervals import half_width, t_interval
+from benchmarks.ablation.intervals import Interval, half_width, t_interval
 from benchmarks.ablation.learned import CPU, PASS_AT_1, held_out
 from benchmarks.ablation.results import TOTALS
 from benchmarks.looks import TITLES, Line, draw_lines
@@ -123,15 +123,12 @@ def gains(runs: Sequence[Run]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for arm, own in by_arm(runs).items():
-        interval = t_interval([run.gain for run in own])
-        # Two seeds that happen to agree would have an interval of no width.
-        ends = f" [{points(interval.low)}, {points(interval.high)}]" if len(own) > 2 else ""
         cells = [
             TITLES[arm],
             percent(mean(own, "before", "pass@1")),
             ", ".join(percent(run.after["metrics"]["pass@1"]) for run in own),
             ", ".join(points(run.gain) for run in own),
-            f"{points(interval.mean)}{ends}",
+            with_ends(t_interval([run.gain for run in own])),
             points(float(np.median([run.gain for run in own]))),
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -229,6 +226,11 @@ def percent(value: float) -> str:
 def points(value: float) -> str:
     """Write a difference of shares."""
     return f"{in_points(value):+.1f}"
+
+
+def with_ends(gap: Interval) -> str:
+    """Write a mean difference with its interval, which of two seeds that happen to agree has no width: then without."""
+    return points(gap.mean) + (f" [{points(gap.low)}, {points(gap.high)}]" if gap.count > 2 else "")
 
 
 def _cell(text: str) -> str:

@@ -106,5 +106,5 @@ def _spelling(tokenizer: Any, chat_template: str | None) -> re.Pattern[str] | No
     # Blanks, which Gemma's tokenizers have added tokens of, end no turn and begin none.
     words = [token for token in added if token.content.strip()]
     control = {token.content for token in words if token.special or token.content in template}
-    longest_first = sorted(filter(None, control), key=len, reverse=True)
+    longest_first = sorted(control, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None

@@ -103,9 +103,10 @@ def check_placement(config: "BaseConfig") -> None:
     _check_share("learners.num_gpus_per_learner", config.learners_settings.num_gpus_per_learner)
     transfer_kind(config)
     _check_sleep(config)
-    _check_driver(config)
     _check_pairs(config)
-    _check_learners_apart(config)
+    if config.TRAINS and not config.in_evaluation:  # else no learners are made
+        _check_driver(config)
+        _check_learners_apart(config)
     _check_spares(config)
     _check_utilization(config)
     _check_tensor_parallel(config)
@@ -169,10 +170,8 @@ def _check_sleep(config: "BaseConfig") -> None:
 def _check_driver(config: "BaseConfig") -> None:
     """What computes in the driver computes on GPU 0, and Ray, which does not know of it, gives that to an actor too."""
     runners, learners = config.env_runners_settings, config.learners_settings
-    both = bool(runners.num_env_runners) == bool(learners.num_learners)
-    if both or runners.engine != "vllm" or not config.TRAINS or config.in_evaluation:
-        return
-    if learners.num_gpus_per_learner > 0 and engine_is_on_gpu(config):
+    apart = bool(runners.num_env_runners) != bool(learners.num_learners)
+    if apart and runners.engine == "vllm" and learners.num_gpus_per_learner > 0 and engine_is_on_gpu(config):
         key, one, other = (
             ("env_runners.num_env_runners", "engine", "a learner")
             if learners.num_learners
@@ -200,11 +199,8 @@ def _check_pairs(config: "BaseConfig") -> None:
 
 
 def _check_learners_apart(config: "BaseConfig") -> None:
-    learners = config.learners_settings
-    share, alone = learners.num_gpus_per_learner, placement(config) is not Placement.SHARED_GPUS
-    if config.in_evaluation or not config.TRAINS:  # no learners are made for it
-        return
-    if alone and learners.num_learners > 1 and 0 < share <= 0.5:
+    learners, share = config.learners_settings, config.learners_settings.num_gpus_per_learner
+    if learners.num_learners > 1 and 0 < share <= 0.5 and placement(config) is not Placement.SHARED_GPUS:
         raise ConfigError(
             f"learners.num_gpus_per_learner: {share:g}: Ray puts two learners on one GPU, where NCCL does not join "
             "them; fix: learners.num_gpus_per_learner=1, or an engine beside each, as in "

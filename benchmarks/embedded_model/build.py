@@ -93,15 +93,21 @@ LESSONS = (
 ROWS, LEARNING_RATE, WARM_UP, DECAY_FROM = 20, 2e-3, 50, 0.6
 
 
-def main() -> None:
-    """Make everything and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def maker_arguments(description: str | None, seed: int) -> argparse.Namespace:
+    """Read what the makers of models are asked for, with a default seed, and set PyTorch up by it."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, default=ASSETS)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=seed)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(arguments.seed)
+    return arguments
+
+
+def main() -> None:
+    """Make everything and print the report."""
+    arguments = maker_arguments(__doc__, seed=0)
     arguments.out.mkdir(parents=True, exist_ok=True)
 
     training, held_out = make_problems(arguments.seed)

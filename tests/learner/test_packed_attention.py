@@ -132,6 +132,16 @@ def test_keys_are_expanded_where_a_gpu_would_hold_all_scores_otherwise(on_gpu, d
     assert kernels._expands_keys(query, masked=masked) == expands
 
 
+@pytest.mark.parametrize(
+    ("capability", "width", "flash"), [((7, 5), 64, False), ((8, 0), 64, True), ((9, 0), 512, False)]
+)
+def test_the_flash_kernel_is_for_gpus_and_heads_that_it_knows(capability, width, flash, monkeypatch):
+    monkeypatch.setattr(kernels, "_VARLEN", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    query = SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, shape=(16, 8, width), device="cuda:0")
+    assert kernels._flash_supports(query) == flash
+
+
 def test_tokens_of_one_sequence_reach_no_other():
     lm = model_of(ARCHITECTURES["qwen2"])
     use_packed_attention(lm)
