@@ -15,7 +15,7 @@ import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.callbacks.utils import make_callback
-from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core import COMPONENT_LEARNER_GROUP, DEFAULT_MODULE_ID
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
@@ -262,6 +262,10 @@ class BaseAlgorithm(Algorithm):
     def begin_step(self) -> None:
         """Note the state at the start of a step, which is saved until the step changes something."""
         self.prove_learner()
+        if self.in_step:  # the last one failed: it is repeated, with engines that may sleep or have older weights
+            if self.stage != "collect_rollouts":  # which repeats itself from its first round
+                self.source.restart(self.began)
+            self.rollout_workers.push_weights()
         # The last step's rollouts go before this step's come: together they would double the memory.
         self.batch = StepBatch(self.steps_done)
         self.stage_seconds, self.step_started, self.cpu_started = {}, time.perf_counter(), time.process_time()
@@ -269,6 +273,16 @@ class BaseAlgorithm(Algorithm):
         self.services.step = self.steps_done
         for mechanism in self.active:
             mechanism.metrics = dict(mechanism.tags)
+
+    def step(self) -> dict[str, Any]:
+        """Train and evaluate as RLlib does; a step whose evaluation failed counts, too: later ones are not late."""
+        before = self.steps_done
+        try:
+            result: dict[str, Any] = super().step()
+        except BaseException:
+            self._iteration += self.steps_done > before
+            raise
+        return result
 
     def run_stage(self, stage: Callable[..., T], *arguments: Any) -> T:
         """Run a stage and log its wall time."""
@@ -409,7 +423,11 @@ class BaseAlgorithm(Algorithm):
         """
         if weights.keys() != {DEFAULT_MODULE_ID}:
             raise ConfigError(f"set_weights: the keys are not [{DEFAULT_MODULE_ID!r}]; fix: what get_weights returns")
-        put_weights_as_rllib(self.learner_group, weights, self.rollout_workers.version + 1)
+        put_weights_as_rllib(self.learner_group, weights)
+        self._push_what_learners_were_given()
+
+    def _push_what_learners_were_given(self) -> None:
+        set_version(self.learner_group, self.rollout_workers.version + 1)
         self.abandon_rollouts()
         self.rollout_workers.push_weights()
 
@@ -447,12 +465,20 @@ class BaseAlgorithm(Algorithm):
         return super().get_state(*args, **kwargs) | {TRAINING_LOOP: self.get_training_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore the result of `get_state`."""
+        """Restore the result of `get_state`, or a part of it."""
         super().set_state(state)
         if TRAINING_LOOP in state:
             arrays, loop = state[TRAINING_LOOP]
             set_version(self.learner_group, loop["weights_version"])
             self.set_training_state(arrays, loop)
+        elif COMPONENT_LEARNER_GROUP in state:
+            self._push_what_learners_were_given()
+
+    def restore_from_path(self, path: str | Path, *args: Any, component: str | None = None, **kwargs: Any) -> None:
+        """Restore a checkpoint of RLlib's, or the component of it that `path` holds."""
+        super().restore_from_path(path, *args, component=component, **kwargs)
+        if component is not None:
+            self._push_what_learners_were_given()
 
     def abandon_rollouts(self) -> None:
         """Abandon rollouts for further steps; if such a step comes after all, it samples the same queries."""

@@ -12,7 +12,6 @@ import torch
 from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.learner.training_data import TrainingData
-from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.calls import Answers, call_learners
@@ -177,14 +176,14 @@ def put_tensors(learner_group: LearnerGroup, kind: Kind, tensors: dict[str, torc
     _each_with(learner_group, tensors, lambda learner, given: learner.put_bucket(kind, given))
 
 
-def put_weights_as_rllib(learner_group: LearnerGroup, weights: Mapping[str, Any], version: int) -> None:
-    """Load RLlib's form of the weights, `Learner.get_state`'s module by module, as this version.
+def put_weights_as_rllib(learner_group: LearnerGroup, weights: Mapping[str, Any]) -> None:
+    """Load RLlib's form of the weights, `Learner.get_state`'s module by module; their version stays.
 
     Raises:
         RuntimeError: a name or a shape that the model does not have.
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
-    state = {COMPONENT_RL_MODULE: weights, WEIGHTS_SEQ_NO: version}
+    state = {COMPONENT_RL_MODULE: weights}
     _each_with(learner_group, state, lambda learner, given: learner.set_state(given))
 
 

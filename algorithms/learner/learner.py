@@ -244,6 +244,14 @@ class GRPOLearner(LearnerTensors, TorchLearner):
             )
         return super().get_state(*args, **kwargs)
 
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restore RLlib's state, older ones too: RLlib would keep newer weights, and restore everything else."""
+        version, self._weights_seq_no = self._weights_seq_no, 0
+        try:
+            super().set_state(state)
+        finally:
+            self._weights_seq_no = self._weights_seq_no or version
+
     def _release_gathered_weights(self) -> None:
         for model in (self.lm, self.reference, self.teacher):
             if isinstance(model, torch.nn.Module):

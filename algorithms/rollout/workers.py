@@ -49,7 +49,7 @@ class RolloutWorkers:
         self.engines_sleep = training and engine_sleeps(config)
         self.version = -1
         self._sent: Weights | None = None
-        self._learners_wait = False
+        self._learners_wait = self._asleep = False
         self._stores_weights = not training or transfer_kind(config) is TransferKind.OBJECT_STORE
         self.local = not runner_group.num_remote_env_runners()
         self.supervisor = LocalPool(cast(Any, runner_group.local_env_runner)) if self.local else self._make_supervisor()
@@ -77,6 +77,8 @@ class RolloutWorkers:
             NoEnvRunnerLeft: no runner answers, and none has come back in time.
             StaleWeights: a runner keeps sampling with other weights than were pushed last.
         """
+        if self._asleep:  # a step failed before it could wake them
+            self.push_weights()
         if self.local:
             self.stream.dispatch.plan = self._plan(in_parts=on_progress is not None)
         ticket = self.stream.add(self._in_order(requests), first=True)
@@ -180,6 +182,7 @@ class RolloutWorkers:
         A runner that does not take them in time is lost, and gets them when it has been replaced. What runs meanwhile
         goes on with the new weights. Where runners can fetch these by themselves, nobody waits until they have.
         """
+        self._asleep = False
         with self.stream.runners_to_itself():
             self._keep_those_that_answer()
             first = self.version < 0  # an engine that cannot take weights at all is told of at once
@@ -228,6 +231,7 @@ class RolloutWorkers:
         with self.stream.runners_to_itself():
             if self.engines_sleep:
                 self._sent = None  # taking weights would wake an engine
+                self._asleep = True
                 # One that does not answer is marked unhealthy.
                 RunnerCalls(self.group, self.settings.timeout_s)(methodcaller("sleep_engine"))
 

@@ -85,6 +85,8 @@ def test_an_engine_that_sleeps_has_no_version_until_it_gets_weights(algorithm, e
     algorithm.rollout_workers.push_weights()
     assert engine.weights_version == algorithm.rollout_workers.version
     assert gap(engine, lm) < 1e-3
+    algorithm.rollout_workers.sleep_engines()  # as where a step fails behind this stage
+    assert algorithm.sample("1 + 2")
 
 
 def test_an_engine_does_not_sleep_while_responses_run(engine):
