@@ -139,6 +139,7 @@ class BaseAlgorithm(Algorithm):
         self.skipped_steps = SkippedSteps(config.training_settings.max_skipped_steps)
         self.is_learner_proved = self.is_engine_checked = False
         self.stage: str | None = None
+        self.began: dict[str, Any] = {}
         self.stage_seconds: dict[str, float] = {}
         self.steps_done = 0
         self.generated_tokens = 0

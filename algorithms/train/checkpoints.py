@@ -17,7 +17,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -183,10 +183,18 @@ class Checkpoints:
         folder: of the checkpoints.
         keep: how many of the newest stay; 0: all.
         best_by: the metric whose highest value stays as well; None: no such.
+        rows: return the run's, read with `best_by`: they have evaluations that were made behind a checkpoint.
     """
 
-    def __init__(self, folder: Path, *, keep: int = 0, best_by: str | None = None) -> None:
-        self.folder, self.keep, self.best_by = folder, keep, best_by
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        keep: int = 0,
+        best_by: str | None = None,
+        rows: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
+    ) -> None:
+        self.folder, self.keep, self.best_by, self.rows = folder, keep, best_by, rows
 
     def save(self, algo: BaseAlgorithm, metrics: dict[str, float]) -> Path:
         """Write a checkpoint, completely or not at all, then delete those that need not be kept; return its path.
@@ -201,6 +209,10 @@ class Checkpoints:
             save_checkpoint(algo, self.folder, metrics)
         states = self._states()
         measured = {step: state.get("metrics", {}) for step, state in states.items()}
+        if self.best_by is not None:
+            for row in self.rows():
+                if row["step"] in measured and isinstance(value := row.get(self.best_by), int | float):
+                    measured[row["step"]] |= {self.best_by: value}
         for step in checkpoints_to_delete(measured, keep=self.keep, best_by=self.best_by):
             self._delete(step)
             del states[step]

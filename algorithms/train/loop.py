@@ -103,7 +103,12 @@ class _Session:
 
     def __init__(self, config: GRPOConfig, run: RunSettings, directory: RunDirectory) -> None:
         self.run, self.directory = run, directory
-        self.checkpoints = Checkpoints(directory.checkpoints_folder, keep=run.keep_checkpoints, best_by=run.best_metric)
+        self.checkpoints = Checkpoints(
+            directory.checkpoints_folder,
+            keep=run.keep_checkpoints,
+            best_by=run.best_metric,
+            rows=directory.read_metrics,
+        )
         self.copies = Copies(directory, run.copy_to)
         self.problems = problems_named(config.evaluation_settings.data)
         self.started = time.monotonic()

@@ -48,6 +48,15 @@ def test_the_newest_and_the_best_stay_and_the_history_keeps_what_the_oldest_of_t
     assert oldest == 2
 
 
+def test_an_evaluation_behind_a_checkpoint_counts(tmp_path, save):
+    """It failed with the step, and was made when the run resumed: the row has it, `state.json` does not."""
+    save(1, {})
+    rows = [{"step": 1, "accuracy": 0.9}, {"step": 2, "accuracy": 0.2}, {"step": 3, "accuracy": None}]
+    for step, accuracy in ((2, 0.2), (3, 0.1)):
+        save(step, {"accuracy": accuracy}, keep=1, best_by="accuracy", rows=lambda: rows)
+    assert names(tmp_path) == ["step_000001", "step_000003"]
+
+
 def test_what_is_no_number_is_never_the_best(tmp_path, save):
     for step, accuracy in ((1, float("nan")), (2, 0.9), (3, 0.1)):
         save(step, {"accuracy": accuracy}, keep=1, best_by="accuracy")

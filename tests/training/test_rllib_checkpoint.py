@@ -75,6 +75,7 @@ def test_older_weights_reach_learners_and_engines(grpo_config, build, tmp_path, 
 @pytest.mark.parametrize("stage", ["score_tokens", "sync_weights"])
 def test_a_step_that_failed_is_repeated(grpo_config, build, monkeypatch, stage):
     algorithm = build(grpo_config)
+
     def fail(batch):
         failed.append([group.prompt.uid for group in batch.groups])
         raise ZeroDivisionError
