@@ -10,7 +10,15 @@ from r3env.grading import plain_numbers, units
 from r3env.grading.answer_kinds import differ_in_kind, equal_numerals, read_choice, read_words
 from r3env.grading.conditions import strip_conditions
 from r3env.grading.inequalities import as_set
-from r3env.grading.normalization import clean, comparable, encloses, strip_assignment, strip_separators, unwrap
+from r3env.grading.normalization import (
+    clean,
+    comparable,
+    encloses,
+    primes_as_indices,
+    strip_assignment,
+    strip_separators,
+    unwrap,
+)
 
 _BARE_LIST = re.compile(r"[\d.]+(?:\s+[\d.]+)+", re.ASCII)
 _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
@@ -88,7 +96,7 @@ def spelling_pair(gold: str, answer: str) -> tuple[str, str] | None:
 
 
 def _for_parser(text: str) -> str:
-    text = _IMAGINARY.sub(" i", strip_separators(clean(text)))
+    text = primes_as_indices(_IMAGINARY.sub(" i", strip_separators(clean(text))))
     text = _SET_BUILDER.sub(r"\1", text)
     if _TRIGONOMETRY.search(text):
         text = _DEGREES.sub(_RADIANS, text)

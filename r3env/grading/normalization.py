@@ -23,6 +23,8 @@ _CHARACTERS = str.maketrans(
         "\u00b0": "^{\\circ}",
         **{chr(0x2080 + digit): f"_{{{digit}}}" for digit in range(10)},
         **dict.fromkeys("\u201c\u201d", '"'),
+        **dict.fromkeys("\u2019\u2032", "'"),
+        "\u2033": "''",
         "\u2236": ":",
         **{"\uff0c": ",", "\uff1b": ";", "\uff08": "(", "\uff09": ")", "\uff1d": "=", "\uff05": "%", "\u2044": "/"},
     }
@@ -74,6 +76,10 @@ _COMMANDS = (
     (re.compile(r"(?<=\d)(\s*)\{\s*\\(?:rm|sf)(?![a-zA-Z])([^{}]*)\}"), r"\1\\text{\2}"),
     (_POWER_INSIDE, r"\1}^{\2\3}"),
     (re.compile(r"\\degree(?![a-zA-Z])"), r"^{\\circ}"),
+    (
+        re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*|'\s*){1,4})\}|\\prime(?![a-zA-Z]))"),
+        lambda m: "'" * (len(re.findall("prime|'", m[1])) if m[1] else 1),
+    ),
     (re.compile(r"\\(?:varnothing(?![a-zA-Z])|\{\s*\\\})"), r"\\emptyset"),
     (re.compile(r"\\langle(?![a-zA-Z])"), "("),
     (re.compile(r"\\rangle(?![a-zA-Z])"), ")"),
@@ -137,6 +143,11 @@ _TEXT = re.compile(r"\\(?:text(?:bf|rm|it|normal)?|math(?:rm|bf|it)|mbox)\s*\{([
 _NAME = re.compile(
     r"(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_(?:\w|\{\w+\}))?(?:\([a-zA-Z]\))?\s*(?:=(?!=)|\\approx(?![a-zA-Z]))\s*"
 )
+_INDEX = r"_\s*(?:\w|\{\s*\w+\s*\})"
+_PRIMED = re.compile(  # but not the apostrophe of John's
+    r"(?P<name>\\[a-zA-Z]+|(?!(?<=[a-zA-Z])[a-zA-Z]'[a-z])[a-zA-Z](?:[)}]{1,3})?)"
+    rf"(?P<index>{_INDEX})?(?P<primes>'{{1,4}})(?P<behind>{_INDEX})?"
+)
 _GROUPED = re.compile(r"(?<![\d,.(\[{])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 _CLOSING_STOP = re.compile(r"(?<![.,;\s\\])\s*[.,;]$")  # but not an ellipsis
 _BRACKETS = re.compile(r"(?<!\\)(?:\\\\)*([{}()])")
@@ -177,10 +188,20 @@ def strip_assignment(text: str) -> str:
     return text[assigned.end() :] if assigned and text.count("=") <= 1 else text
 
 
+def primes_as_indices(text: str) -> str:
+    """Return a text with `f'(x)` as `f_{prime}(x)`: math-verify drops primes. Those of feet, minutes and words stay."""
+    return _PRIMED.sub(_with_index, text)
+
+
 def strip_separators(text: str) -> str:
     r"""Return a text with `1,000\\pi` as `1000\\pi`, unless the commas separate the elements of a list."""
     joined = _GROUPED.sub(lambda number: number.group().replace(",", ""), text)
     return text if "," in joined else joined
+
+
+def _with_index(found: re.Match[str]) -> str:
+    index = (found["index"] or found["behind"] or "").strip("_{} ")
+    return f"{found['name']}_{{{index}{'prime' * len(found['primes'])}}}"
 
 
 def _binomial(above: str, below: str) -> str:

@@ -37,6 +37,9 @@ EQUAL = [
     ("E_1, E_2", "E_{1},E_{2}"), (r"\frac{\lambda_{\text{red}}}{\sqrt{2}}", r"\lambda_{\text {red}} / \sqrt{2}"),
     ("10^{-5}", "1e-5"), (r"10^{11}\text{ m}", "1e11"),
     (r"5 \text{ more apples}", "5"), (r"3 \text{ times}", "3"), ("3 apples left over", "3"),
+    # derivatives; marks of feet and minutes are no more than that
+    (r"f^{\prime}(x)", "f'(x)"), (r"y^{\prime\prime}", "y''"), ("f\u2032(x)", "f'(x)"), ("y + y'' = 0", "y'' + y = 0"),
+    ("x_1' + 1", "1 + x'_1"), ("5'", "5"), ("\\text{Simpson\u2019s rule}", "Simpson's rule"),
     # text
     (r"\text{Monday}", "Monday"), (r"\text{(B)}", "B"), (r"\textbf{(A)}", r"\text{A}"),
     ("\\text{no  solution}", "no solution"), (r"\text{Even}", "even"),
@@ -62,6 +65,8 @@ DIFFERENT = [
     (r"12\textnormal{ cm}", r"12\mbox{ m}"), (r"12\mathrm{ cm^2}", r"12\text{ cm}^3"), (r"5\textnormal{ or more}", "5"),
     ("$5$ or more", "5"), ("5 more than 3", "5"), ("5 more or less", "5"), ("10^{-4}", "1e-5"),
     (r"5\mbox{ million}", "5"), (r"\textnormal{no}", "on"),
+    ("f(x)", "f'(x)"), ("f'(x)", "f(x)"), ("f'(x)", "f''(x)"), (r"\alpha'", r"\alpha"), ("y=2x", "y'=2x"), ("x_1'", "x_1"),
+    ("y' + 2y", "2y' + y"), (r"\mathbf{v}'", r"\mathbf{v}"), ("(f+g)(x)", "(f+g)'(x)"), (r"\triangle A'B'C'", r"\triangle ABC"),
     ("((((5", "5"), ("1 - ", "1"), ("1, 2, ...", "1, 2"), ("12 7", "19"),
 ]  # fmt: skip
 
