@@ -27,6 +27,8 @@ WAYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "8-bit moments": ("learners.moments=8bit",),
         "bfloat16 weights too": ("learners.moments=8bit", "learners.weights=bfloat16"),
         "LoRA": ("rl_module.lora_rank=16",),
+        # The engine's weights decide: what the learner leaves is theirs.
+        "QLoRA": ("rl_module.lora_rank=16", "rl_module.lora_base=nf4", "env_runners.gpu_memory_utilization=0.7"),
     }
 )
 _QWEN3 = {"model_type": "qwen3", "vocab_size": 151_936, "head_dim": 128, "num_key_value_heads": 8}
@@ -72,7 +74,8 @@ and the libraries. A T4 has 16 GB and no bfloat16: see [small GPUs](../guides/sm
 _TAIL = """
 `all weights` trains every weight with float32 moments. `8-bit moments` is `learners.moments: 8bit`,
 `bfloat16 weights too` has `learners.weights: bfloat16` beside it, `LoRA` is
-`rl_module.lora_rank: 16`.
+`rl_module.lora_rank: 16`, `QLoRA` has `rl_module.lora_base: nf4` and `env_runners.gpu_memory_utilization: 0.7`
+beside it.
 """
 _EXPECTED = f"""
 ## What to expect
@@ -123,11 +126,11 @@ def expected_row(name: str) -> str:
     """Return the line of how long a model's steps take."""
     with sized(name) as (facts, folder):
         needs = {way: _needed(facts, folder, overrides) for way, overrides in WAYS.items()}
-        config = _config(folder)
+        configs = {way: _config(folder, *overrides) for way, overrides in WAYS.items()}
     cells = []
     for card in expected.CARDS.values():
         ways = [way for way, count in needs.items() if count + CUDA_BYTES <= card.gib * 2**30]
-        cells.append(_expected_cell(config, facts, ways[0], card) if ways else "does not fit")
+        cells.append(_expected_cell(configs[ways[0]], facts, ways[0], card) if ways else "does not fit")
     return f"| `{name}` | {' | '.join(cells)} |\n"
 
 
@@ -144,7 +147,7 @@ def _expected_cell(config: GRPOConfig, facts: ModelFacts, way: str, card: expect
         prompt=_PROMPT,
         length=_RESPONSE,
         trained=training.queries_per_step * _PROMPT + responses * _RESPONSE,
-        passes=3 if way == "LoRA" else 4,
+        passes=3 if "LoRA" in way else 4,
     )
     seconds = sum(work.seconds(card))
     return f"{way}: {seconds:.0f} s, {responses * _RESPONSE / seconds:,.0f} tokens/s"

@@ -130,6 +130,11 @@ def check_adapter(runners: EnvRunnerSettings, rl_module: RLModuleSettings) -> No
             f"env_runners.lora_weights: only vLLM takes an adapter alone, of rank {VLLM_LORA_RANKS[-1]} at most; fix: "
             "env_runners.lora_weights=merged"
         )
+    if runners.lora_weights == "adapter" and rl_module.lora_base == "nf4":
+        raise ConfigError(
+            "env_runners.lora_weights: the engine's base is not in 4 bits, and rl_module.lora_base=nf4 trains beside "
+            "one that is; fix: env_runners.lora_weights=merged"
+        )
 
 
 def check_learners(learners: LearnerSettings, rl_module: RLModuleSettings) -> None:
@@ -153,6 +158,17 @@ def check_learners(learners: LearnerSettings, rl_module: RLModuleSettings) -> No
             raise ConfigError(
                 f"learners.{name}: {value!r} steps whole weights, and learners.sharding=fsdp splits them; "
                 f"fix: learners.{name}=float32"
+            )
+    if rl_module.lora_base == "nf4":
+        if not rl_module.lora_rank:
+            raise ConfigError(
+                "rl_module.lora_base: 'nf4' is for the weights under an adapter; fix: rl_module.lora_rank=16, or "
+                "rl_module.lora_base=dtype"
+            )
+        if learners.sharding == "fsdp":
+            raise ConfigError(
+                "rl_module.lora_base: 'nf4' keeps whole layers, and learners.sharding=fsdp splits them; "
+                "fix: rl_module.lora_base=dtype"
             )
     if learners.weights == "bfloat16" and (rl_module.lora_rank or rl_module.dtype == "float32"):
         why, fix = "computes in it, and rl_module.dtype is float32", "rl_module.dtype=bfloat16, or "

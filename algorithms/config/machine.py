@@ -1,5 +1,6 @@
 """The settings of what runs where: the model, the inference engines and the learners. Imports no Ray."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -55,6 +56,15 @@ class RLModuleSettings(Settings):
     lora_targets: list[str] = setting(
         [], "Names of the layers that get an adapter: `[q_proj, v_proj]`; empty: all linear layers except the head."
     )
+    lora_base: Literal["dtype", "nf4"] = setting(
+        "dtype",
+        "What a learner holds of the layers under an adapter: `rl_module.dtype`, or `nf4`, 4 bits (QLoRA, needs "
+        "bitsandbytes; docs/guides/small-gpus.md). Engines and files get the weights that these stand for.",
+    )
+
+
+# What turns an adapter off.
+WITHOUT_ADAPTER: Mapping[str, Any] = {"lora_rank": 0, "lora_targets": [], "lora_base": "dtype"}
 
 
 class RewardActorSettings(Settings):

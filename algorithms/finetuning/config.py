@@ -57,6 +57,11 @@ class SFTConfig(GRPOConfig):
     def check_settings(self) -> None:
         """Check rules between settings, those of section `sft` included; raises ConfigError."""
         super().check_settings()
+        if self.rl_module_settings.lora_base == "nf4":
+            raise ConfigError(
+                "rl_module.lora_base: a supervised start trains beside weights as they are; "
+                "fix: rl_module.lora_base=dtype"
+            )
         settings = self.sft_settings
         if settings.batch_size % min(settings.micro_batch_size, settings.batch_size):
             sizes = range(1, settings.micro_batch_size + 1)

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from algorithms.config.base import BaseConfig
+from algorithms.config.machine import WITHOUT_ADAPTER
 from algorithms.config.sections import RunSettings
 from algorithms.evaluation.sampling import (
     evaluate_policy,
@@ -267,6 +268,5 @@ def measure(
 def of_model(config: SFTConfig, folder: str) -> SFTConfig:
     """Return the configuration with another model, a folder of whole weights."""
     copy: SFTConfig = config.copy(copy_frozen=False)
-    changes: dict[str, Any] = {"model": folder, "revision": None, "lora_rank": 0, "lora_targets": []}
-    copy.apply({"rl_module": changes})
+    copy.apply({"rl_module": {"model": folder, "revision": None, **WITHOUT_ADAPTER}})
     return copy

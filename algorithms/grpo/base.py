@@ -22,6 +22,7 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.config.errors import ConfigError
+from algorithms.config.machine import WITHOUT_ADAPTER
 from algorithms.evaluation.no_answer import MissingAnswersWatch
 from algorithms.evaluation.results import digest_model
 from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator
@@ -404,7 +405,7 @@ class BaseAlgorithm(Algorithm):
         """Return a copy of the policy as learners have it, on the CPU, an adapter merged; None for another id."""
         if module_id != DEFAULT_MODULE_ID:
             return None
-        module = CausalLMModule(model_config={**self.config.model_config, "lora_rank": 0})
+        module = CausalLMModule(model_config={**self.config.model_config, **WITHOUT_ADAPTER})
         for tensors in tensor_buckets(self.learner_group, "weights"):
             put_weights(module.lm, tensors)
         return module

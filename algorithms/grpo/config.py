@@ -19,7 +19,7 @@ from algorithms.config.consistency import (
     check_second_tries,
 )
 from algorithms.config.errors import ConfigError, shown
-from algorithms.config.machine import RLModuleSettings
+from algorithms.config.machine import WITHOUT_ADAPTER, RLModuleSettings
 from algorithms.config.placement import check_placement
 from algorithms.config.rllib_arguments import check_arguments, check_model_config
 from algorithms.config.schema import Settings
@@ -220,7 +220,7 @@ class GRPOConfig(BaseConfig):
         if not section:
             return None
         own: Any = getattr(self, f"{section}_settings")
-        changes = {"model": own.teacher, "revision": own.teacher_revision, "lora_rank": 0, "lora_targets": []}
+        changes = {"model": own.teacher, "revision": own.teacher_revision, **WITHOUT_ADAPTER}
         return self.rl_module_settings.changed("rl_module", changes)
 
     def _enabled(self) -> list[type[Mechanism]]:

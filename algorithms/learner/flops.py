@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from algorithms.learner.batch import TrainingSample
+from algorithms.learner.nf4 import NF4Linear
 from algorithms.models.composite import layer_configs
 
 
@@ -54,6 +55,8 @@ class ModelShape:
         active = (getattr(config, "num_experts_per_tok", None) or experts) / experts
         weights = sum(tensor.numel() for tensor in matrices if tensor.ndim == 2)
         weights += sum(tensor.numel() * active for tensor in matrices if tensor.ndim == 3)
+        quantized = (module for module in decoder.modules() if isinstance(module, NF4Linear))
+        weights += sum(module.out_features * module.in_features for module in quantized)
         return cls(
             weights=float(weights),
             head=float(lm.get_output_embeddings().weight.numel()),

@@ -18,7 +18,8 @@ from algorithms.learner.attention import shares_prompts, try_packed_attention, t
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import LearnerFacts, ModelShape, update_costs
 from algorithms.learner.forward import ForwardSettings, ScoringModel, Statistic, score
-from algorithms.learner.model import WithoutAdapter
+from algorithms.learner.model import WithoutAdapter, adapted_layers
+from algorithms.learner.nf4 import quantize_base
 from algorithms.learner.optimizer import make_adamw, step_threads, threads
 from algorithms.learner.proof import find_deviation
 from algorithms.learner.sharding import clip_gradients, compute_device, reshard, shard, sum_gradients
@@ -59,6 +60,8 @@ class GRPOLearner(LearnerTensors, TorchLearner):
     def _map_module_to_device(self, module: Any) -> None:
         """Place the policy, in shards or whole, and what is frozen beside it: the model as loaded, and a teacher."""
         lm, device = module[DEFAULT_MODULE_ID].lm, torch.device(str(self._device))
+        if self.config.rl_module_settings.lora_base == "nf4":
+            quantize_base(adapted_layers(lm), device)
         if self.config.learners_settings.packing:
             self.padded_because = try_packed_attention(lm)
             if self.config.learners_settings.share_prompts and not self.padded_because:

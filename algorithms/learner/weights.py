@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from algorithms.learner.model import adapted_layers, merged_weight, peft_name
+from algorithms.learner.nf4 import CODES, SCALES
 from algorithms.learner.optimizer import restore_state
 from algorithms.learner.sharding import put, whole
 
@@ -20,9 +21,7 @@ def full_weights(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
     device, and may be the live weights.
     """
     layers = adapted_layers(lm)
-    for name, tensor in lm.state_dict().items():
-        if ".lora_" in name:
-            continue
+    for name, tensor in _of_model(lm):
         layer, separator, leaf = name.partition(BASE)
         merged = separator and leaf == "weight"
         value = merged_weight(layers[layer]) if merged else whole(tensor)
@@ -32,9 +31,17 @@ def full_weights(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 def full_shapes(lm: Any) -> dict[str, tuple[int, ...]]:
     """Return the names and shapes of `full_weights`, in its order, without gathering."""
-    return {
-        name.replace(BASE, "."): tuple(tensor.shape) for name, tensor in lm.state_dict().items() if ".lora_" not in name
-    }
+    return {name.replace(BASE, "."): tuple(tensor.shape) for name, tensor in _of_model(lm)}
+
+
+def _of_model(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield names and tensors without the adapter's; of a quantized layer's weight an empty one of its shape."""
+    for name, tensor in lm.state_dict().items():
+        if name.endswith(CODES):
+            layer = lm.get_submodule(name.rpartition(".")[0])
+            yield name.replace(CODES, "weight"), torch.empty(layer.out_features, layer.in_features, device="meta")
+        elif ".lora_" not in name and not name.endswith(SCALES):
+            yield name, tensor
 
 
 def adapter_weights(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:

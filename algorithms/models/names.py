@@ -47,7 +47,7 @@ class ModelFacts:
         vocabulary: tokens that it has an embedding for; None if unknown.
         short_context: tokens from which on a batch turns all of its positions otherwise (longrope); None: none do.
         text_of: the composite model whose text model this is; None for a model of text alone.
-        linear: inputs and outputs of all linear layers but the head, summed by the end of their names.
+        linear: of all linear layers but the head, by the end of their names: inputs and outputs, and weights, summed.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ModelFacts:
     context: int | None
     vocabulary: int | None = None
     text_of: str | None = None
-    linear: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    linear: tuple[tuple[str, int, int], ...] = field(default=(), compare=False)
     short_context: int | None = None
 
     def weight_bytes(self, dtype: str) -> int:
@@ -68,8 +68,15 @@ class ModelFacts:
 
     def adapter_parameters(self, rank: int, targets: Sequence[str]) -> int:
         """Return the parameters of a low-rank adapter; `targets` are ends of layers' names, none: all."""
+        return rank * sum(size for size, _ in self._adapted(targets))
+
+    def weights_under_adapter(self, targets: Sequence[str]) -> int:
+        """Return the weights of the layers that get an adapter."""
+        return sum(weights for _, weights in self._adapted(targets))
+
+    def _adapted(self, targets: Sequence[str]) -> Iterator[tuple[int, int]]:
         ends = {target.rpartition(".")[2] for target in targets}
-        return rank * sum(size for end, size in self.linear if not ends or end in ends)
+        return ((size, weights) for end, size, weights in self.linear if not ends or end in ends)
 
     def cache_bytes(self, tokens: int, dtype: str) -> int:
         """Return the bytes of keys and values of this many tokens, if all layers attend to everything."""
@@ -306,19 +313,21 @@ def model_facts(name: str, path: str, revision: str | None = None, trust_remote_
     )
 
 
-def _linear(model: Any) -> tuple[tuple[str, int], ...]:
+def _linear(model: Any) -> tuple[tuple[str, int, int], ...]:
     from torch.nn import Linear
     from transformers.pytorch_utils import Conv1D
 
-    sizes = Counter[str]()
+    sizes, weights = Counter[str](), Counter[str]()
     try:
         head = model.get_output_embeddings()
     except (AttributeError, NotImplementedError):  # a model with code of its own
         head = None
     for name, module in model.named_modules():
         if isinstance(module, Linear | Conv1D) and module is not head:
-            sizes[name.rpartition(".")[2]] += sum(module.weight.shape)
-    return tuple(sizes.items())
+            end = name.rpartition(".")[2]
+            sizes[end] += sum(module.weight.shape)
+            weights[end] += module.weight.numel()
+    return tuple((end, size, weights[end]) for end, size in sizes.items())
 
 
 def _kv_heads(layer: Any) -> int:

@@ -94,6 +94,8 @@ def _changes(
         yield "learners.weights", "bfloat16"
     if full:
         yield "rl_module.lora_rank", 16
+    if module.lora_base == "dtype" and runners.lora_weights == "merged" and learners.sharding == "none":
+        yield "rl_module.lora_base", "nf4"
 
 
 def _text(changes: Sequence[tuple[str, Any]]) -> str:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _ADAM_MOMENTS = 2
 # Of 8-bit moments so many share a float32 scale.
 _MOMENTS_PER_SCALE = 256
+# Of a weight in 4 bits: its code, and its share of a float32 scale for 64.
+_NF4_BYTES = 0.5 + 4 / 64
 # Of a process on the CPU: Python with torch, Ray and transformers, and what vLLM adds.
 LIBRARIES_BYTES, VLLM_BYTES = int(0.65 * 2**30), int(0.6 * 2**30)
 # What CUDA and the libraries take of a GPU beside what is counted.
@@ -35,7 +37,10 @@ def learner_bytes(config: "BaseConfig", model: ModelFacts, *, at_rest: bool = Fa
     weights = config.learners_settings.weights
     if module.lora_rank:
         adapter = _trained(config, model.adapter_parameters(module.lora_rank, module.lora_targets), at_rest)
-        parts = {f"frozen {dtype} weights": model.weight_bytes(dtype), "adapter": sum(adapter.values())}
+        quantized = model.weights_under_adapter(module.lora_targets) if module.lora_base == "nf4" else 0
+        frozen = {"frozen nf4 weights": int(_NF4_BYTES * quantized)} if quantized else {}
+        frozen |= {f"frozen {dtype} weights": (model.parameters - quantized) * BYTES[dtype]}
+        parts = frozen | {"adapter": sum(adapter.values())}
     else:
         parts = _trained(config, model.parameters, at_rest)
         if config.needs_reference:

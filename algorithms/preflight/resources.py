@@ -193,12 +193,15 @@ def validate_resources(config: "BaseConfig") -> None:
         raise ConfigError(
             "rl_module.lora_rank: peft is not installed; fix: pip install -e '.[lora]', or rl_module.lora_rank=0"
         )
-    eight_bit = config.learners_settings.moments == "8bit"
-    if there.where == "this machine" and eight_bit and not _is_installed("bitsandbytes"):
-        raise ConfigError(
-            "learners.moments: bitsandbytes is not installed; fix: pip install -e '.[bitsandbytes]', or "
-            "learners.moments=float32"
-        )
+    module, learners = config.rl_module_settings, config.learners_settings
+    for asks, setting, other in (
+        (learners.moments == "8bit", "learners.moments", "float32"),
+        (module.lora_base == "nf4", "rl_module.lora_base", "dtype"),
+    ):
+        if there.where == "this machine" and asks and not _is_installed("bitsandbytes"):
+            raise ConfigError(
+                f"{setting}: bitsandbytes is not installed; fix: pip install -e '.[bitsandbytes]', or {setting}={other}"
+            )
 
 
 def vllm_is_installed() -> bool:

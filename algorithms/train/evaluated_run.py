@@ -16,6 +16,7 @@ from typing import Any
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.files import Layer, file_layers
 from algorithms.config.loading import as_override, load, parse_override
+from algorithms.config.machine import WITHOUT_ADAPTER
 from algorithms.config.rllib_names import our_name
 from algorithms.config.schema import Affects, settings_that_affect
 from algorithms.evaluation.benchmarks import check_sources, parse_data
@@ -70,7 +71,8 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
                 f"--model: {run_folder} has no checkpoint yet; fix: wait for one, see run.checkpoint_every"
             )
         arguments.model = str(checkpoint / "model")
-        overrides += ["rl_module.lora_rank=0", "rl_module.lora_targets=[]"]  # the folder holds the merged model
+        # The folder holds the merged model.
+        overrides += [f"rl_module.{name}={value}" for name, value in WITHOUT_ADAPTER.items()]
     if arguments.model:
         overrides.append(f"rl_module.model={arguments.model}")
     if arguments.greedy:

@@ -74,8 +74,22 @@ STEPS: tuple[Step, ...] = (
     Step(
         "engine_adapter",
         "vLLM in float16 with the adapter alone, as on a T4",
-        f"{_HERE}.engine:adapter_alone",
+        f"{_HERE}.engine:with_adapter",
         Needs(modules=(*_VLLM, "peft"), gpu_gib=14),
+    ),
+    Step(
+        "engine_nf4",
+        "a learner whose base is in 4 bits, and an engine with the weights that it stands for",
+        f"{_HERE}.engine:with_adapter",
+        Needs(modules=(*_VLLM, "peft", "bitsandbytes"), gpu_gib=14),
+        options={"base": "nf4"},
+    ),
+    Step(
+        "engine_fp8",
+        "vLLM with FP8 weights: how far its log-probs are from the learner's",
+        f"{_HERE}.engine:start_and_compare",
+        _ONE_GPU,
+        options={"vllm": {"quantization": "fp8"}},
     ),
     *(
         Step(

@@ -44,35 +44,44 @@ def start_and_compare(job: Job) -> Outcome:
     return Outcome(summary, figures, agreement.wrong)
 
 
-def adapter_alone(job: Job) -> Outcome:
-    """Give a float16 engine an adapter, and score what it samples with the learner's model in float32."""
+def with_adapter(job: Job) -> Outcome:
+    """Give an engine an adapter alone, or merged with a base in 4 bits, and score what it samples with the learner's.
+
+    Alone, the engine is in float16 and the learner's model in float32.
+    """
     import torch
 
     from algorithms.learner.forward import ForwardSettings, score
-    from algorithms.learner.model import add_adapter
-    from algorithms.learner.weights import adapter_shapes, adapter_weights
+    from algorithms.learner.model import adapted_layers, add_adapter
+    from algorithms.learner.nf4 import quantize_base
+    from algorithms.learner.weights import adapter_shapes, adapter_weights, full_shapes, full_weights
     from algorithms.rollout.weight_sync.serialization import TensorsAtHand
 
     folder = model_folder(job)
     adapter: dict[str, Any] = {"rank": 16, "alpha": 32.0, "targets": []}
-    engine = make(job, folder, adapter=adapter, dtype="float16" if job.on_gpu else "float32")
-    lm, _ = learner_model(job, folder)
+    quantized = job.options.get("base") == "nf4"
+    half = {} if quantized else {"adapter": adapter, "dtype": "float16" if job.on_gpu else "float32"}
+    engine = make(job, folder, **half)
+    lm, forward = learner_model(job, folder)
     add_adapter(lm, **adapter)
+    if quantized:
+        quantize_base(adapted_layers(lm), torch.device(job.device))
     lm.to(job.device)
     with torch.no_grad():
         for name, parameter in lm.named_parameters():
             if ".lora_B." in name:
                 parameter.fill_(0.01)
     started = time.perf_counter()
-    engine.load_weights(TensorsAtHand(adapter_shapes(lm), adapter_weights(lm)), 1)
+    shapes, weights = (full_shapes, full_weights) if quantized else (adapter_shapes, adapter_weights)
+    engine.load_weights(TensorsAtHand(shapes(lm), weights(lm)), 1)
     transfer_s = time.perf_counter() - started
     asked = requests(16, 24) if job.small else requests(64, 256)
     started = time.perf_counter()
     completions = engine.generate(asked)
     rate = sum(len(completion.tokens) for completion in completions) / (time.perf_counter() - started)
-    scored = score(lm, rows_of(asked, completions), ForwardSettings(), entropy=False)
+    scored = score(lm, rows_of(asked, completions), forward if quantized else ForwardSettings(), entropy=False)
     agreement = compare(rows_of(asked, completions), [logprobs for logprobs, _ in scored])
-    sent = sum(tensor.nbytes for _, tensor in adapter_weights(lm))
+    sent = sum(tensor.nbytes for _, tensor in weights(lm))
     figures = {"sent_bytes": sent, "transfer_s": transfer_s, "tokens_per_s": rate, "agreement": agreement.figures}
     summary = f"{sent / 2**20:.1f} MiB in {transfer_s:.1f} s, {rate:,.0f} tokens/s, {agreement}"
     return Outcome(summary, figures, agreement.wrong)

@@ -166,7 +166,10 @@ def test_every_way_that_is_named_makes_the_run_fit_and_says_what_it_then_needs(m
 def test_where_no_setting_suffices_the_check_says_how_far_they_all_go():
     text = ways_to_fit(resolve_config("deepscaler_r1_7b.yaml", "learners.sharding=none"), LARGE, None, 8 * 2**30)
     assert text.startswith("a smaller model")
-    assert text.endswith(f"rl_module.lora_rank=16 alone leave it at {2 * LARGE.parameters / 0.92 / 2**30:.1f} GiB")
+    assert text.endswith(
+        "rl_module.lora_rank=16 and rl_module.lora_base=nf4 alone leave it at "
+        f"{2 * LARGE.parameters / 0.92 / 2**30:.1f} GiB"
+    )
 
 
 def test_activations_count_in_the_update_and_not_while_engines_generate():

@@ -33,6 +33,10 @@ from .conftest import BASE, solved, write
             ["environment.data=DATA", "rl_module.lora_rank=2", "rl_module.lora_targets=[q_prj]"],
             "error: rl_module.lora_targets: 'q_prj' is not a linear layer of the model",
         ),
+        (
+            ["environment.data=DATA", "rl_module.lora_rank=2", "rl_module.lora_base=nf4"],
+            "error: rl_module.lora_base: a supervised start trains beside weights as they are; fix",
+        ),
         (["run.stop.wall_hours=1"], "error: run.stop: has no effect on a supervised start; fix: run.stop={}"),
         (["run.start_from=runs/mine"], "fix: run.start_from=null"),
         (["--resume", "nowhere"], "error: --resume: nowhere: no such run folder"),

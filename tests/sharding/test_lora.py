@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from algorithms.config.errors import ConfigError
+from algorithms.config.machine import WITHOUT_ADAPTER
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.model import WithoutAdapter, add_adapter, save_adapter_config
 from algorithms.learner.weights import LearnerTensors, adapter_weights, full_weights
@@ -132,8 +133,9 @@ def test_peft_loads_the_adapters_files(tmp_path):
         assert torch.allclose(loaded(input_ids=tokens).logits, lm(input_ids=tokens).logits, atol=1e-6)
 
 
-def test_a_run_with_an_adapter_is_sampled_from_saved_and_resumed(config, build, tmp_path):
-    config = config.rl_module(lora_rank=4, lora_alpha=8).training(beta=0.05, lr=1e-2)
+@pytest.mark.parametrize("base", ["dtype", "nf4"])
+def test_a_run_with_an_adapter_is_sampled_from_saved_and_resumed(config, build, tmp_path, base):
+    config = config.rl_module(lora_rank=4, lora_alpha=8, lora_base=base).training(beta=0.05, lr=1e-2)
     whole = build(config.copy())
     for _ in range(2):
         whole.train()
@@ -156,7 +158,7 @@ def test_a_run_with_an_adapter_is_sampled_from_saved_and_resumed(config, build, 
     expected = policy_state(whole.learner_group)[1]["default_policy"]
     assert all(torch.equal(after[name], expected[name]) for name in expected)
 
-    without = build(config.copy().rl_module(lora_rank=0))
+    without = build(config.copy().rl_module(**WITHOUT_ADAPTER))
     with pytest.raises(CheckpointError, match="holds an adapter"):
         load_checkpoint(without, saved)
 
