@@ -73,8 +73,7 @@ class GemEnv(SeededEnv):
         with _restored(self._random):
             observation, reward, terminated, truncated, info = self._gem.step(response)
             self._random = _state()
-        text = "\n".join(part.strip() for part in (observation, info.get("suffix", "")) if part)
-        return Reply(text, float(reward), bool(terminated or truncated), info.get("correct"))
+        return Reply(_text(observation, info), float(reward), bool(terminated or truncated), info.get("correct"))
 
     def close(self) -> None:
         """Close GEM's environment."""
@@ -82,10 +81,13 @@ class GemEnv(SeededEnv):
             self._gem.close()
 
     def observe(self, seed: int) -> str:
-        """Return GEM's first observation."""
+        """Return GEM's first observation, with its `suffix`: in some games that is the board."""
         with _seeded(seed):
-            text, _ = self._gem.reset(seed=seed)
-        return str(text).strip()
+            return _text(*self._gem.reset(seed=seed))
+
+
+def _text(observation: str, info: Mapping[str, Any]) -> str:
+    return "\n".join(part.strip() for part in map(str, (observation, info.get("suffix", ""))) if part)
 
 
 def _import_gem() -> ModuleType:

@@ -29,6 +29,12 @@ def test_made_by_id_without_arguments():
     env.close()
 
 
+def test_the_first_turn_shows_the_board():
+    env = GemEnv("game:Sudoku-v0-easy", size=1)
+    observation, _ = env.reset(seed=0)
+    assert "current board layout:\n   C1 C2" in observation
+
+
 def test_a_game_won_in_two_turns():
     env = GemEnv(GUESS)
     env.reset(options={"uid": f"{GUESS}/3"})
