@@ -84,6 +84,14 @@ def _read(body: str) -> ToolCall:
 
 
 def _call(value: Any) -> ToolCall:
+    try:  # what takes it may fail for all others too
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        return ToolCall("", problem=f"the call has half a character (a lone surrogate); {_FORM}")
+    except RecursionError:
+        return ToolCall("", problem=f"the call is nested too deeply; {_FORM}")
+    except ValueError:
+        return ToolCall("", problem=f"the call has a number that is too large; {_FORM}")
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         return ToolCall("", problem=_FORM)
     if len({"arguments", "parameters"} & value.keys()) != 1:

@@ -119,6 +119,8 @@ def test_the_styles_of_qwen_hermes_and_llama_are_read(response):
         ('{"name": "add", "arguments": "{}"}', "no JSON object"),
         ('{"name": "add", "arguments": ' + "[" * 100_000 + "}", "nested too deeply"),
         ('{"name": "add", "arguments": {"a": ' + "9" * 10_000 + "}}", "no JSON"),
+        ('{"name": "add", "arguments": {"a": "\\ud83d"}}', "half a character"),
+        ('{"name": "add", "arguments": {"a": 1e999}}', "too large"),
     ],
 )
 def test_what_is_wrong_with_a_call_is_said(body, problem):
