@@ -58,7 +58,13 @@ def reason_of(text: str) -> str:
 
 
 # Reasons after which nothing is known of the answer: its rollout leaves the group. `ungraded` is a verifier's own word.
+_ROUNDING = 1e-6
 UNTRUSTED = frozenset({Reason.TIMEOUT, Reason.ERROR, Reason.UNGRADED})
+
+
+def reaches(reward: float, least: float) -> bool:
+    """Return whether a reward is at least this one, except for rounding: weights of 0.7, 0.2 and 0.1 sum up to 1."""
+    return reward >= least - _ROUNDING
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ from typing import Any
 
 from gymnasium.error import ResetNeeded
 
-from r3env.core import Query, Reason, Verdict, VerifiableEnv
+from r3env.core import Query, Reason, Verdict, VerifiableEnv, reaches
 
 FIRST_SEEDS = {"train": 0, "heldout": 1_000_000}
-_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class ForeignEnv(VerifiableEnv):
         reply = self.reply(response)
         self._running = not reply.done
         self._paid += reply.reward
-        solved = self._paid >= self.correct_at - _ROUNDING if reply.correct is None else reply.correct
+        solved = reaches(self._paid, self.correct_at) if reply.correct is None else reply.correct
         correct = reply.done and solved
         return reply, Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, reply.reward)
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from r3env.core import UNTRUSTED, Reason, Verdict, reason_of
+from r3env.core import UNTRUSTED, Reason, Verdict, reaches, reason_of
 from r3env.envs.function_loading import RewardFunction, labels, load, make
 from r3env.named_functions import FunctionLoadError, describe
 
@@ -106,7 +106,7 @@ def combine(opinions: Sequence[tuple[float, Opinion]], correct_at: float) -> Ver
     untrusted = next((one.reason for one in said if one.reason in UNTRUSTED), None)
     if untrusted is not None:
         return Verdict(False, untrusted, feedback=feedback)
-    correct = all(opinion.correct for opinion in said) if said else score >= correct_at
+    correct = all(opinion.correct for opinion in said) if said else reaches(score, correct_at)
     reason: str = Reason.EQUAL if correct else Reason.DIFFERENT
     reason = next((one.reason for one in said if one.reason and one.correct == correct), reason)
     answer = next((one.answer for one in said if one.answer is not None), None)

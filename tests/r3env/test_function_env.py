@@ -255,6 +255,7 @@ def test_a_number_a_bool_or_a_verdict(folder: Path, returned: str, correct: bool
 
 def test_a_number_is_correct_from_correct_at_on(judge: Any) -> None:
     assert judge("value_of", "0.5", correct_at=0.5).correct
+    assert judge("value_of", "0.1 + 0.7", correct_at=0.8).correct, "it is a little less, by rounding"
     assert not judge("value_of", "0.49", correct_at=0.5).correct
     assert not judge("value_of", "False", correct_at=-1).correct, "a bool says it itself"
 
