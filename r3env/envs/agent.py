@@ -15,10 +15,11 @@ from r3env.agents.protocol import MODEL
 from r3env.agents.server import check_files, endpoint
 from r3env.agents.session import Finished, Pending, Session
 from r3env.agents.types import Completion, NextTurn, Policy, RequestError
-from r3env.core import Query, Reason, Verdict
+from r3env.core import Query, Reason, Verdict, reaches
 from r3env.envs.math import MathEnv
 from r3env.grading.answer_forms import BOX
 from r3env.named_functions import FunctionLoadError, check_names, describe, load_function
+from r3env.reasoning import visible_text
 from r3env.registry import OptionError
 
 
@@ -114,12 +115,13 @@ class AgentEnv(MathEnv):
         self._branches = Branches()
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Compare the agent's answer with the reference: the content of a box, or the whole text if there is none.
+        """Compare the agent's answer with the reference: the content of a box, else all text behind any reasoning.
 
         Where `answer` names another form it is read as in `r3env/Math-v0`.
         """
-        if self.answer == BOX and response.strip() and not any(box in response for box in _BOXES):
-            response = f"\\boxed{{{response}}}"
+        visible = visible_text(response) or ""
+        if self.answer == BOX and visible.strip() and not any(box in visible for box in _BOXES):
+            response = f"\\boxed{{{visible}}}"
         return super().verify(query, response)
 
     def answer_form(self, query: Query) -> str:
@@ -246,7 +248,7 @@ class AgentEnv(MathEnv):
             raise TypeError(
                 f"the agent returned {result!r:.80}; fix: return the answer as text, or the reward as a number"
             ) from None
-        correct = reward >= self.correct_at
+        correct = reaches(reward, self.correct_at)
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, reward)
 
 

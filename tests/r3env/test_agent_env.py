@@ -192,11 +192,14 @@ def test_the_answer_has_what_was_asked_for_and_the_models_are_listed(served):
     [
         ("It is \\boxed{ANSWER}", 1.0, True),
         ("ANSWER", 1.0, True),
+        ("<think>Is it \\boxed{ANSWER + 1}?</think>\n\nANSWER", 1.0, True),
+        ("<think>It is ANSWER.", 0.0, False),
         ("no idea", 0.0, False),
         ("", 0.0, False),
         (True, 1.0, True),
         (0.5, 0.5, False),
         (2, 2.0, True),
+        (0.9999999, 0.9999999, True),
         (Verdict(True, Reason.EQUAL, 0.25), 0.25, True),
     ],
 )
