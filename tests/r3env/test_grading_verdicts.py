@@ -65,8 +65,9 @@ DIFFERENT = [
     (r"12\textnormal{ cm}", r"12\mbox{ m}"), (r"12\mathrm{ cm^2}", r"12\text{ cm}^3"), (r"5\textnormal{ or more}", "5"),
     ("$5$ or more", "5"), ("5 more than 3", "5"), ("5 more or less", "5"), ("10^{-4}", "1e-5"),
     (r"5\mbox{ million}", "5"), (r"\textnormal{no}", "on"),
-    ("f(x)", "f'(x)"), ("f'(x)", "f(x)"), ("f'(x)", "f''(x)"), (r"\alpha'", r"\alpha"), ("y=2x", "y'=2x"), ("x_1'", "x_1"),
-    ("y' + 2y", "2y' + y"), (r"\mathbf{v}'", r"\mathbf{v}"), ("(f+g)(x)", "(f+g)'(x)"), (r"\triangle A'B'C'", r"\triangle ABC"),
+    ("f(x)", "f'(x)"), ("f'(x)", "f(x)"), ("f'(x)", "f''(x)"), (r"\alpha'", r"\alpha"), ("y=2x", "y'=2x"),
+    ("x_1'", "x_1"), ("y' + 2y", "2y' + y"), (r"\mathbf{v}'", r"\mathbf{v}"), ("(f+g)(x)", "(f+g)'(x)"),
+    (r"\triangle A'B'C'", r"\triangle ABC"),
     ("((((5", "5"), ("1 - ", "1"), ("1, 2, ...", "1, 2"), ("12 7", "19"),
 ]  # fmt: skip
 
