@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any
 
+from r3env.data.nulls import is_null
+
 Row = Mapping[str, Any]
 
 _WHOLE = re.compile(r"(?<![\d.])(\d+)\.0+(?!\d)")
@@ -29,33 +31,35 @@ def gpqa(row: Row) -> dict[str, Any]:
 
 def mmlu_pro(row: Row) -> dict[str, Any]:
     """Pose a row of MMLU-Pro, whose `options` are a list of up to ten, and whose `answer` is a letter."""
-    if not isinstance(row["question"], str) or not isinstance(row["options"], Sequence):
-        return {"question": None}
     return {"question": posed(row["question"], row["options"])}
 
 
 def aqua(row: Row) -> dict[str, Any]:
     """Pose a row of AQuA, whose `options` are lettered already, `A)21`, and whose `correct` is a letter."""
-    options = [re.sub(r"^[A-Z]\)\s*", "", str(option)) for option in row["options"]]
-    return {"question": posed(row["question"], options)}
+    options = row["options"] or ()
+    bare = [re.sub(r"^[A-Z]\)\s*", "", option) if isinstance(option, str) else option for option in options]
+    return {"question": posed(row["question"], bare)}
 
 
 def mmlu(row: Row) -> dict[str, Any]:
     """Pose a row of MMLU, whose `choices` are a list, and whose `answer` is a place in it from 0."""
-    answer, options = row["answer"], row["choices"]
+    answer, options = row["answer"], row["choices"] or ()
     letter = ascii_uppercase[answer] if isinstance(answer, int) and 0 <= answer < len(options) else answer
     return {"question": posed(row["question"], options), "answer": letter}
 
 
 def arc(row: Row) -> dict[str, Any]:
     """Pose a row of ARC, whose `choices` hold `text` and `label`; some labels are digits, which become letters."""
-    texts, labels = row["choices"]["text"], list(row["choices"]["label"])
-    key = row["answerKey"]
-    return {"question": posed(row["question"], texts), "answerKey": ascii_uppercase[labels.index(key)]}
+    choices, key = row["choices"] or {"text": (), "label": ()}, row["answerKey"]
+    labels = list(choices["label"])
+    letter = ascii_uppercase[labels.index(key)] if key in labels else None
+    return {"question": posed(row["question"], choices["text"]), "answerKey": letter}
 
 
-def posed(question: str, options: Sequence[Any]) -> str:
-    """Return the question with its options below it, one a line."""
+def posed(question: str | None, options: Sequence[Any] | None) -> str | None:
+    """Return the question with its options below it, one a line; None where one of these is missing."""
+    if not isinstance(question, str) or not options or any(map(is_null, options)):
+        return None
     lettered = [f"{letter}) {str(option).strip()}" for letter, option in zip(ascii_uppercase, options, strict=False)]
     return f"{question.strip()}\n\n" + "\n".join(lettered)
 
@@ -89,23 +93,24 @@ def _calculation(expression: Any, result: Any) -> dict[str, Any]:
 
 def asdiv(row: Row) -> dict[str, Any]:
     """ASDiv: the story is `body`, the question `question`; the answer, `9 (apples)`, stays as it is."""
-    return {"question": f"{row['body']} {row['question']}".strip()}
+    return {"question": _joined(" ", row["body"], row["question"])}
 
 
 def boolq(row: Row) -> dict[str, Any]:
     """BoolQ: a text, and a question about it that is answered by true or false."""
-    return {"question": f"{row['passage']}\n\n{row['question']}"}
+    return {"question": _joined("\n\n", row["passage"], row["question"])}
 
 
 def in_context(row: Row) -> dict[str, Any]:
     """A question about a text in `context`, which may be empty."""
     context = row["context"]
-    return {"question": f"{context}\n\n{row['question']}"} if isinstance(context, str) and context.strip() else {}
+    present = isinstance(context, str) and context.strip()
+    return {"question": _joined("\n\n", context, row["question"])} if present else {}
 
 
 def alpaca(row: Row) -> dict[str, Any]:
     """Alpaca: an instruction, and what it is about, which may be empty."""
-    return {"instruction": "\n\n".join(str(row[name]) for name in ("instruction", "input") if row[name])}
+    return {"instruction": _joined("\n\n", row["instruction"], row["input"] or "")}
 
 
 def tabmwp(row: Row) -> dict[str, Any]:
@@ -113,4 +118,12 @@ def tabmwp(row: Row) -> dict[str, Any]:
     title = f"{row['table_title']}\n" if row.get("table_title") else ""
     options = row.get("choices")
     choose = f" Choose from: {', '.join(map(str, options))}." if options else ""
-    return {"question": f"{title}{row['table']}\n\n{row['question']}{choose}"}
+    question = _joined("\n\n", row["table"], row["question"])
+    return {"question": question and f"{title}{question}{choose}"}
+
+
+def _joined(between: str, *parts: Any) -> str | None:
+    """Return the texts of a problem that are not empty as one; None where one is null, which nobody can answer."""
+    if any(map(is_null, parts)):
+        return None
+    return between.join(text for text in (str(part).strip() for part in parts) if text)

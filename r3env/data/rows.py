@@ -10,6 +10,7 @@ from typing import Any
 from r3env.core import Query
 from r3env.data.cells import CellError, Turns, column_names, find_cell, is_conversation, read_conversation
 from r3env.data.json_rows import Row
+from r3env.data.nulls import is_null
 from r3env.data.recognition import SOLUTION, Format
 from r3env.data.references import EMPTY, NULL, after_hashes, is_absent, of_solution, reference_text
 from r3env.data.sources import DataError, MissingColumnError, Source
@@ -58,6 +59,7 @@ class RowReader:
             DataError: It cannot be used.
         """
         preset, columns = self.format.preset, self.format.columns
+        row = {name: None if is_null(cell) else cell for name, cell in row.items()}
         if preset and preset.pose:
             row = {**row, **self._posed(number, row, preset.pose)}
         turns, problem = self._problem(number, row)
@@ -128,7 +130,7 @@ class RowReader:
     def _reference(self, text: str, column: str) -> str:
         if is_absent(text):
             raise AbsentError(repr(text))
-        behind = None if self.format.preset else after_hashes(text)
+        behind = after_hashes(text)
         if behind is not None:
             self.after_hashes += 1
             return behind
@@ -148,7 +150,7 @@ class RowReader:
 
     def _cell(self, number: int, row: Row, column: str, field: str) -> str:
         value = self._value(number, row, column, field)
-        if value is None or (isinstance(value, float) and math.isnan(value)):
+        if is_null(value):
             fix = "fill it in or leave the row out"
             raise UnusableError.at(self.source.text, f"{column!r} is null", fix, row=number)
         if isinstance(value, bool) or not isinstance(value, str | int | float):

@@ -156,6 +156,48 @@ def test_stories_and_tables_come_before_their_question(tmp_path: Path) -> None:
     assert load_queries(write(tmp_path, table))[0].problem == "Apples\na | 9\n\nHow many? Choose from: 8, 9."
 
 
+@pytest.mark.parametrize("solution", ["He has 4 and 5.\n4+5=<<4+5=9>>9\n#### 9", "#### 9"])
+def test_a_worked_solution_behind_a_text_ends_in_the_answer(tmp_path: Path, solution: str) -> None:
+    for row in (
+        {"instruction": "How many?", "input": None, "output": solution},
+        {"question": "How many?", "context": "Tim has 9.", "answer": solution},
+    ):
+        assert load_queries(write(tmp_path, row))[0].answer == "9"
+
+
+NULLS: list[dict[str, Any]] = [
+    {"body": None, "question": "How many?", "answer": "9"},
+    {"passage": None, "question": "is it", "answer": True},
+    {"table": None, "question": "How many?", "answer": "9"},
+    {"instruction": None, "input": "Tim has 9.", "output": "9"},
+    {"question": "How many?", "choices": ["8", None], "answer": 0},
+    {"question": None, "choices": ["8", "9"], "answer": 0},
+    {"question": "How many?", "options": None, "correct": "A"},
+    {"question": "How many?", "choices": {"text": ["8", "9"], "label": ["A", "B"]}, "answerKey": None},
+]
+
+
+@pytest.mark.parametrize("row", NULLS)
+@pytest.mark.parametrize("null", [None, float("nan")])
+def test_a_row_without_a_part_of_its_problem_is_left_out(tmp_path: Path, row: dict[str, Any], null: Any) -> None:
+    complete = {name: (value or "It is 9.") if name != "choices" else ["8", "9"] for name, value in row.items()}
+    complete |= {"answer": 1} if isinstance(row.get("choices"), list) else {}
+    if isinstance(row.get("choices"), dict):
+        complete |= {"choices": row["choices"], "answerKey": "B"}
+    path = tmp_path / "rows.jsonl"
+    rows = [complete, {name: null if value is None else value for name, value in row.items()}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    queries = load_queries(str(path))
+    assert len(queries) == 1 and "None" not in queries[0].problem and "nan" not in queries[0].problem
+
+
+@pytest.mark.parametrize("null", [None, float("nan")])
+def test_an_empty_context_of_any_kind_is_left_out(tmp_path: Path, null: Any) -> None:
+    alpaca = {"instruction": "q", "input": null, "output": "9"}
+    for row in (alpaca, {"question": "q", "context": null, "answer": "9"}):
+        assert load_queries(write(tmp_path, row))[0].problem == "q"
+
+
 UNREADABLE: list[tuple[dict[str, Any], str]] = [
     ({"target": 24, "nums": [1, 2, 3]}, "no column 'problem'; fix: the nearest column is 'target', of target, nums; "),
     ({"target": 24, "nums": [1, 2, 3]}, "map it with columns.problem (environment.columns={problem: NAME})"),
