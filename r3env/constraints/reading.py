@@ -2,7 +2,7 @@
 
 import re
 
-_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+_WORD = re.compile(r"[^\W_]+(?:(?:['’\u2010\u2011-]|(?<=\d)[.,](?=\d))[^\W_]+)*")  # one-two, 1,000 and 3.5 are one
 _MARKER = re.compile(r"^\s*(?:[-*•]|\d+[.)]|#+)\s+")
 _END = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’)\]*]*(?=\s|$)")
 

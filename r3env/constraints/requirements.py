@@ -54,13 +54,22 @@ class Requirements:
         return [constraint["kind"] for constraint in self.constraints]
 
     def faults(self, text: str) -> dict[str, str]:
-        """Return what is wrong with a text by requirement: `topic`, `length`, then each kind; "" where it is met."""
+        """Return what is wrong with a text by requirement: `topic`, `length`, then each kind; "" where it is met.
+
+        Where the text is to stand in JSON, all but that is required of the text in it.
+        """
+        whole, as_json = text, structure.as_json.__name__
+        if as_json in self.kinds:
+            text = (structure.json_value(whole) or whole).strip()
         count = len(words(text))
         between = f"must have {self.low} to {self.high}"
         return {
             TOPIC: "" if forms(self.topic).search(text) else f"It does not name {self.topic}.",
             LENGTH: "" if self.low <= count <= self.high else f"It has {count} words, and {between}.",
-            **{one["kind"]: KINDS[one["kind"]].check(text, **parameters_of(one)) for one in self.constraints},
+            **{
+                one["kind"]: KINDS[one["kind"]].check(whole if one["kind"] == as_json else text, **parameters_of(one))
+                for one in self.constraints
+            },
         }
 
 

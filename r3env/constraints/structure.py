@@ -111,7 +111,7 @@ def title(text: str) -> str:
     first, *rest = lines(text) or [""]
     if not first.startswith("# ") or not words(first):
         return 'Its first line is no title that begins with "# ".'
-    return "" if rest else "No text follows its title."
+    return "" if any(map(words, rest)) else "No text follows its title."
 
 
 @kind(
@@ -125,12 +125,23 @@ def title(text: str) -> str:
 )
 def as_json(text: str) -> str:
     """A JSON object with the one key `text`, whose value is text."""
+    if json_value(text) is not None:
+        return ""
     try:
-        value = json.loads(text)
+        json.loads(text)
     except (ValueError, RecursionError):
         return "It is not valid JSON."
-    only = isinstance(value, dict) and list(value) == ["text"] and isinstance(value["text"], str)
-    return "" if only else 'It is no JSON object with the single key "text".'
+    return 'It is no JSON object with the single key "text".'
+
+
+def json_value(text: str) -> str | None:
+    """Return the text in a JSON object with the one key `text`; None for anything else."""
+    try:
+        value = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError):
+        return None
+    only = text.lstrip().startswith("{") and len(value) == 1 and value[0][0] == "text"
+    return value[0][1] if only and isinstance(value[0][1], str) else None
 
 
 @kind(

@@ -1,12 +1,15 @@
 """Kinds of constraint on a text's words: which must be there, where, how often, and which must not."""
 
 import itertools
+import re
 from collections import Counter
 
 from r3env.constraints.draft import Draft
 from r3env.constraints.kind import count_fault, kind
 from r3env.constraints.reading import sentences, words
 
+_DIVIDER = re.compile(r"\n[^\S\n]*\*\*\*[^\S\n]*(?=\n)")
+_HYPHEN = re.compile("[-\u2010\u2011]")
 _KEYWORDS = ("garden", "window", "silver", "market", "winter", "bridge", "letter", "morning")
 _AVOIDED = ("the", "and", "is", "are", "of", "to", "in", "for")
 _FIRST = ("Today", "Sometimes", "Imagine", "Everyone", "Once", "Outside", "Perhaps", "Remember")
@@ -95,7 +98,8 @@ def first_word(text: str, word: str) -> str:
 )
 def ending(text: str, ending: str) -> str:
     """The text ends with the phrase, its mark included, in any case."""
-    return "" if text.rstrip('"”').lower().endswith(ending.lower()) else f'It does not end with "{ending}"'
+    before, found, behind = text.rstrip('"”').lower().rpartition(ending.lower())
+    return f'It does not end with "{ending}"' if not found or behind or before[-1:].isalnum() else ""
 
 
 @kind(
@@ -107,7 +111,7 @@ def ending(text: str, ending: str) -> str:
 )
 def sentence_letter(text: str, letter: str) -> str:
     """The first word of each sentence begins with the letter, in any case."""
-    starts = [words(sentence)[0] for sentence in sentences(text)]
+    starts = [found[0] for found in map(words, sentences(text)) if found]
     other = next((word for word in starts if not word.upper().startswith(letter)), "")
     return f'A sentence begins with "{other}", not with "{letter}".' if other else ""
 
@@ -146,9 +150,14 @@ def words_with_letter(text: str, letter: str, n: int) -> str:
     n=(7, 8, 9),
 )
 def short_words(text: str, n: int) -> str:
-    """No word has more than n characters."""
-    longest = max(words(text), key=len, default="")
-    return f'The word "{longest}" has {len(longest)} letters, more than {n}.' if len(longest) > n else ""
+    """No word has more than n letters; its other characters do not count."""
+    longest = max(words(text), key=_letters, default="")
+    found = _letters(longest)
+    return f'The word "{longest}" has {found} letters, more than {n}.' if found > n else ""
+
+
+def _letters(word: str) -> int:
+    return sum(map(str.isalpha, word))
 
 
 @kind(
@@ -171,8 +180,9 @@ def distinct_words(text: str) -> str:
     n=(7, 12, 40, 100),
 )
 def include_number(text: str, n: int) -> str:
-    """The number is there as a word of digits."""
-    return "" if str(n) in words(text) else f"The number {n} is not in it."
+    """The number is there in digits: 12 in `12-year-old` and `7-12`, not in 1,012, 12.5 or 12th."""
+    found = any(str(n) in _HYPHEN.split(word) for word in words(text))
+    return "" if found else f"The number {n} is not in it."
 
 
 @kind(
@@ -244,5 +254,5 @@ def _divide(draft: Draft) -> None:
 )
 def divided(text: str) -> str:
     """One line is `***`, with words before and after it."""
-    parts = f"\n{text}\n".replace("\r", "").split("\n***\n")
+    parts = _DIVIDER.split(f"\n{text}\n")
     return "" if len(parts) == 2 and all(map(words, parts)) else 'No line "***" divides it into two parts with words.'

@@ -1,5 +1,6 @@
 """Each kind of constraint: texts that meet it, and near misses."""
 
+import json
 import random
 
 import pytest
@@ -58,7 +59,7 @@ CASES = {
     "title": (
         {},
         ["# Bees\nThey hum."],
-        ["Bees\nThey hum.", "# Bees", "#Bees\nThey hum.", "They hum.\n# Bees", "# \nBees"],
+        ["# Bees\n---", "Bees\nThey hum.", "# Bees", "#Bees\nThey hum.", "They hum.\n# Bees", "# \nBees"],
     ),
     "as_json": (
         {},
@@ -67,6 +68,8 @@ CASES = {
             "{'text': 'Bees'}",
             '{"text": "Bees", "more": 1}',
             '{"text": 3}',
+            '{"text": "Bees", "text": "Birds"}',
+            '[["text", "Bees"]]',
             '"text"',
             'JSON: {"text": "Bees"}',
             "[" * 9999,
@@ -89,22 +92,40 @@ CASES = {
     "ending": (
         {"ending": "That is all."},
         ["Bees hum. That is all.", '"Bees. that is all."'],
-        ["Bees. That is all", "That is all. Bees.", "That is all!"],
+        ["Bees. That is all", "Bees breathe. Whathat is all.", "That is all. Bees.", "That is all!"],
     ),
-    "sentence_letter": ({"letter": "T"}, ["They hum. the bees sing."], ["They hum. Bees sing."]),
+    "sentence_letter": ({"letter": "T"}, ["They hum. the bees sing.", "- 1) *"], ["They hum. Bees sing."]),
     "words_with_letter": ({"letter": "b", "n": 3}, ["Big bees, Bold.", "b b b b"], ["Big bees.", "Cab cob tub"]),
-    "short_words": ({"n": 7}, ["Bees hum softly."], ["Butterfly songs."]),
+    "short_words": ({"n": 7}, ["Bees hum softly.", "The bakery's 12345678 bees."], ["Butterfly songs."]),
     "distinct_words": ({}, ["Bees hum and sing."], ["Bees hum and bees sing.", "Hum, hum"]),
-    "include_number": ({"n": 12}, ["Bees make 12 songs.", "It is 12."], ["Twelve bees.", "112 bees", "1 2 bees"]),
+    "include_number": (
+        {"n": 12},
+        ["Bees make 12 songs.", "It is 12.", "A 12-year-old bee.", "7-12 of 12% cost $12, 13"],
+        [
+            "Twelve bees.",
+            "112 bees",
+            "1 2 bees",
+            "3.12 bees",
+            "12.5 bees",
+            "12,000 bees",
+            "1,012 bees",
+            "12th",
+            "12. Bees",
+        ],
+    ),
     "no_digits": ({}, ["Two bees."], ["2 bees.", "bee2"]),
     "same_ends": ({}, ["Bees love bees.", "Bees, bees!"], ["Bees hum.", "Bees", "Bees love bee"]),
     "word_count": (
         {"n": 10},
-        ["a b c d e f g h i j", "- it's one-two c d e f g h i j"],
+        ["a b c d e f g h i j", "- it's one-two c d e f g h i j", "it’s one‑two 1,000 3.5 e f g h i j."],
         ["a b c d e f g h i", "a " * 11],
     ),
     "ordered_words": ({"n": 3}, ["All bees can hum.", "A a b a"], ["Bees all can hum.", "All bees"]),
-    "divided": ({}, ["Bees\n***\nBirds"], ["Bees *** birds", "***\nBees", "A\n***\nB\n***\nC", "Bees\n****\nBirds"]),
+    "divided": (
+        {},
+        ["Bees\n***\nBirds", "Bees\n *** \r\nBirds"],
+        ["Bees *** birds", "***\nBees", "A\n***\nB\n***\nC", "Bees\n****\nBirds"],
+    ),
 }
 
 
@@ -137,6 +158,17 @@ def test_no_two_splits_state_a_kind_in_the_same_words(name):
     for wording in set.union(*stated):
         drawn = KINDS[name].draw(random.Random(0))
         assert all(str(value).lower() in wording.format(**drawn).lower() for value in drawn.values())
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "as_json"])
+def test_what_is_required_of_a_text_in_json_is_required_of_its_value(name):
+    parameters, accepted, rejected = CASES[name]
+    plain = Requirements("bees", 1, 99, [{"kind": name, **parameters}])
+    wrapped = Requirements("bees", 1, 99, [{"kind": "as_json"}, {"kind": name, **parameters}])
+    for text in (text.strip() for text in (*accepted, *rejected)):
+        for escaped in (True, False):
+            faults = wrapped.faults(json.dumps({"text": text}, ensure_ascii=escaped))
+            assert faults == {**plain.faults(text), "as_json": ""}
 
 
 def test_texts_are_read_as_people_read_them():
