@@ -1,6 +1,9 @@
 """Problems whose text stands in several columns: lettered options below a question, a story or a table before it."""
 
+import ast
 import hashlib
+import itertools
+import json
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -11,6 +14,7 @@ from r3env.data.nulls import is_null
 
 Row = Mapping[str, Any]
 
+_LETTERED = re.compile(r"\(?([A-Z])[).:](.*)", re.DOTALL)
 _WHOLE = re.compile(r"(?<![\d.])(\d+)\.0+(?!\d)")
 
 
@@ -31,21 +35,68 @@ def gpqa(row: Row) -> dict[str, Any]:
 
 def mmlu_pro(row: Row) -> dict[str, Any]:
     """Pose a row of MMLU-Pro, whose `options` are a list of up to ten, and whose `answer` is a letter."""
-    return {"question": posed(row["question"], row["options"])}
+    return {"question": posed(row["question"], listed(row["options"]))}
 
 
 def aqua(row: Row) -> dict[str, Any]:
     """Pose a row of AQuA, whose `options` are lettered already, `A)21`, and whose `correct` is a letter."""
-    options = row["options"] or ()
-    bare = [re.sub(r"^[A-Z]\)\s*", "", option) if isinstance(option, str) else option for option in options]
-    return {"question": posed(row["question"], bare)}
+    return {"question": posed(row["question"], listed(row["options"]))}
 
 
 def mmlu(row: Row) -> dict[str, Any]:
     """Pose a row of MMLU, whose `choices` are a list, and whose `answer` is a place in it from 0."""
-    answer, options = row["answer"], row["choices"] or ()
-    letter = ascii_uppercase[answer] if isinstance(answer, int) and 0 <= answer < len(options) else answer
-    return {"question": posed(row["question"], options), "answer": letter}
+    answer, options = row["answer"], listed(row["choices"])
+    place = int(answer) if isinstance(answer, str) and answer.strip().isdecimal() else answer  # as CSV files have it
+    letter = ascii_uppercase[place] if isinstance(place, int) and 0 <= place < len(options) else answer
+    return {"question": posed(_in_text(row), options), "answer": letter}
+
+
+def with_options(row: Row) -> dict[str, Any]:
+    """Pose a row with `options`, a list or by letter; its `answer` is a letter, a place from 0 or an option's text."""
+    options, answer = listed(row["options"]), row["answer"]
+    if not options:
+        return {}
+    letters, texts, said = ascii_uppercase[: len(options)], [str(option).strip() for option in options], str(answer)
+    letter = said.strip() if len(said.strip()) == 1 and said.strip() in letters else None
+    if letter is None and texts.count(said.strip()) == 1:
+        letter = letters[texts.index(said.strip())]
+    elif letter is None and isinstance(answer, int) and 0 <= answer < len(options):
+        letter = letters[answer]
+    return {"question": posed(_in_text(row), options), "answer": letter}
+
+
+def in_columns(row: Row) -> dict[str, Any]:
+    """Pose a row whose options are columns A, B and so on, as CSV files of MMLU and C-Eval have them."""
+    name = "question" if "question" in row else "Question"
+    options = [row[letter] for letter in itertools.takewhile(row.__contains__, ascii_uppercase)]
+    while options and is_null(options[-1]):
+        options.pop()
+    return {name: posed(row[name], options)}
+
+
+def _in_text(row: Row) -> Any:
+    """Return a question behind the text that it is about, if there is one."""
+    texts = (row.get(name) for name in ("article", "passage", "context"))
+    text = next((text for text in texts if isinstance(text, str) and text.strip()), "")
+    return _joined("\n\n", text, row["question"])
+
+
+def listed(options: Any) -> list[Any]:
+    """Return options as a list, without letters of their own: CSV files have the list as text, some rows an object."""
+    for read in (json.loads, ast.literal_eval) if isinstance(options, str) else ():
+        try:
+            options = read(options)
+            break
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    if isinstance(options, Mapping):  # a column of a table has every key in every row
+        options = [option for option in options.values() if not is_null(option)]
+    if not isinstance(options, Sequence) or isinstance(options, str):
+        return []
+    found = [_LETTERED.fullmatch(option) if isinstance(option, str) else None for option in options]
+    if all(each and each[1] == letter for each, letter in zip(found, ascii_uppercase, strict=False)):
+        return [each[2] for each in found if each]
+    return list(options)
 
 
 def arc(row: Row) -> dict[str, Any]:
@@ -58,7 +109,7 @@ def arc(row: Row) -> dict[str, Any]:
 
 def posed(question: str | None, options: Sequence[Any] | None) -> str | None:
     """Return the question with its options below it, one a line; None where one of these is missing."""
-    if not isinstance(question, str) or not options or any(map(is_null, options)):
+    if not isinstance(question, str) or not options or len(options) < 2 or any(map(is_null, options)):
         return None
     lettered = [f"{letter}) {str(option).strip()}" for letter, option in zip(ascii_uppercase, options, strict=False)]
     return f"{question.strip()}\n\n" + "\n".join(lettered)

@@ -71,6 +71,24 @@ _POSED: tuple[tuple[str, frozenset[str], Preset], ...] = (
     ),
     ("OlympiadBench", frozenset(("question", "context", "final_answer")), PRESETS["olympiadbench-full"]),
     (
+        "MMLU",
+        frozenset(("question", "choices", "answer")),
+        Preset("", {"problem": "question", "answer": "answer"}, pose=questions.mmlu),
+    ),
+    *(
+        (
+            "a question with options in columns",
+            frozenset((question, "A", "B", answer)),
+            Preset("", {"problem": question, "answer": answer}, pose=questions.in_columns),
+        )
+        for question, answer in (("question", "answer"), ("Question", "Answer"))
+    ),
+    (
+        "a question with options",
+        frozenset(("question", "options", "answer")),
+        Preset("", {"problem": "question", "answer": "answer"}, pose=questions.with_options),
+    ),
+    (
         "questions with a context",
         frozenset(("question", "context", "answer")),
         Preset("", {"problem": "question", "answer": "answer"}, pose=questions.in_context),
@@ -99,11 +117,6 @@ _POSED: tuple[tuple[str, frozenset[str], Preset], ...] = (
         "ARC",
         frozenset(("question", "choices", "answerKey")),
         Preset("", {"problem": "question", "answer": "answerKey"}, pose=questions.arc),
-    ),
-    (
-        "MMLU",
-        frozenset(("question", "choices", "answer")),
-        Preset("", {"problem": "question", "answer": "answer"}, pose=questions.mmlu),
     ),
 )
 

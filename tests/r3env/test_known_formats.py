@@ -117,6 +117,18 @@ CHOICES: dict[str, dict[str, Any]] = {
     "MMLU-Pro": {"question_id": 1, "question": P, "options": OPTIONS, "answer": "B", "answer_index": 1},
     "AQuA": {"question": P, "options": ["A)4", "B)5", "C)6"], "rationale": "2+3", "correct": "B"},
     "MMLU": {"question": P, "subject": "arithmetic", "choices": OPTIONS, "answer": 1},
+    "MMLU in CSV": {"question": P, "subject": "arithmetic", "choices": "['4', '5', '6']", "answer": "1"},
+    "MMLU, options in columns": {"Question": P, "A": "4", "B": "5", "C": "6", "Answer": "B", "Subject": "arithmetic"},
+    "C-Eval": {"id": 0, "question": P, "A": "4", "B": "5", "C": "6", "D": None, "answer": "B", "explanation": ""},
+    "MMLU-Pro in CSV": {"question": P, "options": json.dumps(OPTIONS), "answer": "B", "answer_index": "1"},
+    "RACE": {"article": "", "question": P, "options": OPTIONS, "answer": "B"},
+    "MedQA": {"question": P, "options": {"A": "4", "B": "5", "C": "6"}, "answer": "5", "answer_idx": "B"},
+    "options and the place of one": {
+        "question": P,
+        "options": ["(A) 4", "(B) 5", "(C) 6"],
+        "answer": 1,
+        "context": None,
+    },
     "ARC": {"id": "1", "question": P, "choices": {"text": OPTIONS, "label": ["1", "2", "3"]}, "answerKey": "2"},
 }
 
@@ -173,6 +185,7 @@ NULLS: list[dict[str, Any]] = [
     {"question": "How many?", "choices": ["8", None], "answer": 0},
     {"question": None, "choices": ["8", "9"], "answer": 0},
     {"question": "How many?", "options": None, "correct": "A"},
+    {"question": "How many?", "options": ["8", "9"], "answer": None},
     {"question": "How many?", "choices": {"text": ["8", "9"], "label": ["A", "B"]}, "answerKey": None},
 ]
 
