@@ -193,8 +193,9 @@ NULLS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("row", NULLS)
 @pytest.mark.parametrize("null", [None, float("nan")])
 def test_a_row_without_a_part_of_its_problem_is_left_out(tmp_path: Path, row: dict[str, Any], null: Any) -> None:
-    complete = {name: (value or "It is 9.") if name != "choices" else ["8", "9"] for name, value in row.items()}
-    complete |= {"answer": 1} if isinstance(row.get("choices"), list) else {}
+    lists = {"choices": ["8", "9"], "options": ["8", "9"]}
+    complete = {name: lists.get(name, value or "It is 9.") for name, value in row.items()}
+    complete |= {"answer": 1} if isinstance(row.get("choices", row.get("options")), list) else {}
     if isinstance(row.get("choices"), dict):
         complete |= {"choices": row["choices"], "answerKey": "B"}
     path = tmp_path / "rows.jsonl"
