@@ -32,6 +32,7 @@ _TIME = re.compile(r"0?(\d{1,2}:[0-5]\d)(?:\s*+(?:\\text\s*\{)?\s*([ap])\.?\s?m\
 _TEXT = re.compile(r"\\(?:text(?:bf|rm|it)?|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
 _RATIO = re.compile(r"(?<=\d)\s*to\s*(?=\d)")
 _ANGLE = re.compile(r"-?\(?\d+(?:\.\d+)?\)?\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
+_NAMED = re.compile(r"(\\[a-zA-Z]+|[a-zA-Z])\s*=([^=<>]+)")
 _ROW = "\\\\"  # its end, in a matrix
 _COLUMN = re.compile(r"\A\\begin\s*\{[pb]matrix\}([^&{}]*(?:\{[^&{}]*\}[^&{}]*)*)\\end\s*\{[pb]matrix\}\Z")
 _IMAGINARY = re.compile(r"(?<=\d)i(?![a-zA-Z])")  # math-verify sees the imaginary unit only where it stands alone
@@ -86,7 +87,7 @@ def spelling_pair(gold: str, answer: str) -> tuple[str, str] | None:
     unconditional = strip_conditions(_clean(gold), _clean(answer))
     if unconditional is None:
         return None
-    gold, answer = _as_lists(*map(_clean, unconditional))
+    gold, answer = map(_both_signs, _as_lists(*map(_clean, unconditional)))
     if _ANGLE.fullmatch(answer) and "\\pi" in gold:
         answer = _DEGREES.sub(_RADIANS, answer)
     elif _ANGLE.fullmatch(gold) and "\\pi" in answer:
@@ -121,8 +122,29 @@ def _as_lists(gold: str, answer: str) -> tuple[str, str]:
     """
     if gold.startswith("(") != answer.startswith("("):
         gold, answer = _COLUMN.sub(_vector, gold), _COLUMN.sub(_vector, answer)
+    gold, answer = _in_order(gold, answer)
     bare = "," in gold and not re.search(r"[(\[{=<>]", gold)
     return _as_tuple(gold, 2), (answer[1:-1].strip() if bare and encloses(answer, "[", "]") else _as_tuple(answer, 2))
+
+
+def _in_order(gold: str, answer: str) -> tuple[str, str]:
+    """Both as tuples if the gold names its values, `x=1, y=2`, and the answer does not: `2, 1` gives them to others."""
+    inside = answer[1:-1] if encloses(answer, "(", ")") else answer
+    named = [_NAMED.fullmatch(part.strip()) for part in gold.split(",")] if "=" in gold else []
+    names = [found[1] for found in named if found]
+    ordered = len(names) == len(named) > 1 and names == sorted(set(names))
+    if not ordered or "=" in answer or inside.count(",") != len(names) - 1:
+        return gold, answer
+    return f"({','.join(found[2] for found in named if found)})", f"({inside})"
+
+
+def _both_signs(text: str) -> str:
+    r"""A formula with a sign within a command, `\frac{1 \pm \sqrt5}{2}`, as the two values, which the parser reads."""
+    before, sign, behind = text.partition("\\pm")
+    if not sign or "," in text or "\\pm" in behind or "\\mp" in text or before.count("{") == before.count("}"):
+        return text
+    before = strip_assignment(before)
+    return f"{before}+{behind}, {before}-{behind}"
 
 
 def _vector(column: re.Match[str]) -> str:

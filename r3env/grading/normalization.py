@@ -148,6 +148,7 @@ _PRIMED = re.compile(  # but not the apostrophe of John's
     r"(?P<name>\\[a-zA-Z]+|(?!(?<=[a-zA-Z])[a-zA-Z]'[a-z])[a-zA-Z](?:[)}]{1,3})?)"
     rf"(?P<index>{_INDEX})?(?P<primes>'{{1,4}})(?P<behind>{_INDEX})?"
 )
+_INVERSE = re.compile(r"(?<![a-zA-Z\\])([fghFGH])\s*\^\s*\{\s*-\s*1\s*\}(?=\()")
 _GROUPED = re.compile(r"(?<![\d,.(\[{])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 _CLOSING_STOP = re.compile(r"(?<![.,;\s\\])\s*[.,;]$")  # but not an ellipsis
 _BRACKETS = re.compile(r"(?<!\\)(?:\\\\)*([{}()])")
@@ -189,8 +190,11 @@ def strip_assignment(text: str) -> str:
 
 
 def primes_as_indices(text: str) -> str:
-    """Return a text with `f'(x)` as `f_{prime}(x)`: math-verify drops primes. Those of feet, minutes and words stay."""
-    return _PRIMED.sub(_with_index, text)
+    """Return a text with `f'(x)` as `f_{prime}(x)`: math-verify drops primes. Those of feet, minutes and words stay.
+
+    And with `f^{-1}(x)` as `f_{inverse}(x)`, which it would take for a power.
+    """
+    return _INVERSE.sub(r"\1_{inverse}", _PRIMED.sub(_with_index, text))
 
 
 def strip_separators(text: str) -> str:

@@ -40,6 +40,10 @@ EQUAL = [
     # derivatives; marks of feet and minutes are no more than that
     (r"f^{\prime}(x)", "f'(x)"), (r"y^{\prime\prime}", "y''"), ("f\u2032(x)", "f'(x)"), ("y + y'' = 0", "y'' + y = 0"),
     ("x_1' + 1", "1 + x'_1"), ("5'", "5"), ("\\text{Simpson\u2019s rule}", "Simpson's rule"),
+    ("(1,2)", "x=1, y=2"), ("1, 2", "x=1, y=2"), ("y=2, x=1", "x=1, y=2"), ("2, 1", "x_1=1, x_2=2"),
+    ("2,1", "x=1, x=2"),
+    (r"\frac{1+\sqrt5}{2}, \frac{1-\sqrt5}{2}", r"x=\frac{1\pm\sqrt5}{2}"), (r"\frac{\pm 2}{3}", r"\pm\frac23"),
+    ("f^{-1}(x)=x+1", "x+1"), ("x^{-1}(y+1)", r"\frac{y+1}{x}"),
     # text
     (r"\text{Monday}", "Monday"), (r"\text{(B)}", "B"), (r"\textbf{(A)}", r"\text{A}"),
     ("\\text{no  solution}", "no solution"), (r"\text{Even}", "even"),
@@ -68,6 +72,8 @@ DIFFERENT = [
     ("f(x)", "f'(x)"), ("f'(x)", "f(x)"), ("f'(x)", "f''(x)"), (r"\alpha'", r"\alpha"), ("y=2x", "y'=2x"),
     ("x_1'", "x_1"), ("y' + 2y", "2y' + y"), (r"\mathbf{v}'", r"\mathbf{v}"), ("(f+g)(x)", "(f+g)'(x)"),
     (r"\triangle A'B'C'", r"\triangle ABC"),
+    ("2, 1", "x=1, y=2"), ("(2,1)", "x=1, y=2"), ("3,2,1", "a=1,b=2,c=3"),
+    (r"\frac{1+\sqrt5}{2}", r"\frac{1\pm\sqrt5}{2}"), (r"\frac{1}{f(x)}", "f^{-1}(x)"),
     ("((((5", "5"), ("1 - ", "1"), ("1, 2, ...", "1, 2"), ("12 7", "19"),
 ]  # fmt: skip
 
