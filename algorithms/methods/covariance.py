@@ -1,10 +1,15 @@
 """Clip-Cov and KL-Cov: hold back the few tokens whose updates lower the policy's entropy most."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from algorithms.config.errors import ConfigError
 from algorithms.grpo.mechanism import Mechanism, Sample, Settings, StepBatch, setting, term
+from algorithms.losses.base import load_objective
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
 
 
 class CovarianceSettings(Settings):
@@ -40,6 +45,18 @@ class Covariance(Mechanism):
     settings_class = CovarianceSettings
     tags = {"covariance/mean": 0.0, "covariance/tokens": 0.0}
     settings: CovarianceSettings
+
+    @classmethod
+    def check(cls, settings: CovarianceSettings, config: "BaseConfig") -> None:
+        """Raise ConfigError where a token without an advantage is moved by its neighbors', in the response's ratio."""
+        training = config.training_settings
+        shared = training.ratio_level == "sequence" or not load_objective(training.objective)().token_local
+        if settings.enabled and settings.mode == "clip" and shared:
+            name = "ratio_level" if training.ratio_level == "sequence" else "objective"
+            raise ConfigError(
+                f"covariance.mode: 'clip' takes a token's own advantage, and training.{name}="
+                f"{getattr(training, name)} moves all tokens of a response by one ratio; fix: covariance.mode=kl"
+            )
 
     def before_update(self, batch: StepBatch) -> None:
         """Hold back tokens of the step's groups: advantages are final, weights have not changed."""

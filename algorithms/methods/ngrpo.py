@@ -20,7 +20,8 @@ class NGRPOSettings(Settings):
 class NGRPOAdvantage(AdvantageEstimator):
     """`A_i = (R_i - mean(R ∪ V)) / (std(R ∪ V) + eps)`, where V is `max_reward`.
 
-    In a group of eight failures each gets -0.35. In a group without a failure, at `max_reward`, nothing changes: zeros.
+    In a group of eight failures each gets -0.35. A group without a failure has no virtual response, which would push
+    down successes that are paid less than the most: longer ones, with a length bonus.
     The paper's other half, the narrower clip of negative advantages, is `clip_low` 0.16 and `clip_high` 0.24.
 
     The deviation is the population's, as in all of this library; the authors' code divides by n - 1.
@@ -51,6 +52,8 @@ class NGRPOAdvantage(AdvantageEstimator):
                 f"ngrpo.max_reward: query {group.prompt.uid} was paid {paid:g}, and the virtual best response gets "
                 f"{best:g}; fix: set ngrpo.max_reward to the most that the environment pays, length bonus included"
             )
+        if group.any_correct and group.homogeneous:
+            return group_advantages(rewards, std_scale=group.std_scale, std_floor=group.std_floor)
         extended = np.append(rewards, best)
         scale = np.append(np.broadcast_to(group.std_scale, rewards.shape), 1.0)
         return group_advantages(extended, std_scale=scale, std_floor=group.std_floor)[: len(rewards)]

@@ -148,9 +148,11 @@ class Ranking(Mechanism):
             order=self.settings.order,
             rng=self._chance() if self.settings.order == "random" else None,
         )
+        # What ranks add to: some environments pay less than 0 for an incorrect answer.
+        paid = min(0.0, *(sample.rollout.reward for sample in group.samples))
         for index in np.flatnonzero(ranked):
             sample = group.samples[index]
-            sample.shaped_reward = float(rewards[index]) + sample.length_penalty
+            sample.shaped_reward = paid + float(rewards[index]) + sample.length_penalty
         self.metrics["ranking/ranked"] += float(ranked.sum())
         if ranked.sum() > 1:
             self.metrics["ranking/groups"] += 1.0

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from algorithms.config.errors import ConfigError
+from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.samples import deal_auxiliary, training_samples
 from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
 from algorithms.losses.term import DIRECT, POLICY, term
@@ -29,6 +31,14 @@ def sample(advantages, logprobs, *, replayed=False, scored=True):
         loss_mask=mask,
     )
     return Sample(rollout, 0.0, old_logprobs=logprobs if scored else None, advantages=advantages, replayed=replayed)
+
+
+@pytest.mark.parametrize("shared", [{"ratio_level": "sequence"}, {"objective": "gmpo"}])
+def test_a_ratio_that_tokens_share_leaves_nothing_to_hold_back(shared):
+    config = GRPOConfig().training(mechanisms=["covariance"], **shared)
+    with pytest.raises(ConfigError, match=r"covariance.mode: 'clip' .* fix: covariance.mode=kl"):
+        config.validate()
+    config.apply({"covariance": {"mode": "kl"}}).validate()
 
 
 def batch(seed=0, count=12):

@@ -55,6 +55,11 @@ def test_ngrpo_teaches_eight_failures_and_leaves_eight_successes_alone():
     assert not estimator("ngrpo").advantages(group([True] * 8)).any()
 
 
+def test_ngrpo_does_not_push_successes_down_that_are_paid_less_than_the_most():
+    found = estimator("ngrpo", max_reward=2.0).advantages(group([True] * 3, rewards=[1.2, 1.2, 1.5]))
+    np.testing.assert_allclose(found, np.array([-1, -1, 2]) / 2**0.5, atol=2e-3)
+
+
 def test_ngrpo_counts_in_the_best_reward_of_the_task_and_the_groups_scale_and_floor():
     one = group([False, True], rewards=[-1.0, 2.0])
     one.std_scale, one.std_floor = np.array([1.0, 0.5]), 3.0

@@ -1,5 +1,7 @@
 import logging
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -93,6 +95,15 @@ def test_by_default_all_ranks_tie_and_no_entropy_is_asked_for(stub):
     algorithm.shape_rewards(batch_of(group))
     assert [one.training_reward for one in group.samples] == pytest.approx([-0.1, -0.1, 0.0])
     assert algorithm.metric("ranking/groups") == 1 and algorithm.metric("ranking/ordered") == 0
+
+
+def test_truncation_is_not_paid_where_an_incorrect_answer_costs(stub):
+    members = [sample([10, 11], truncated=True), sample([12, 13], truncated=True), sample([14])]
+    for member in members:
+        member.rollout = replace(member.rollout, reward=-1.0)
+    algorithm = stub(ranking={"max_reward": 0.2})
+    algorithm.shape_rewards(batch_of(plain_group(*members)))
+    assert [one.training_reward for one in members] == pytest.approx([-1.1, -1.1, -1.0])
 
 
 def test_a_flat_rank_is_what_entropies_give_that_order_nothing(stub):
