@@ -18,7 +18,7 @@ from algorithms.learner.attention import shares_prompts, try_packed_attention, t
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import LearnerFacts, ModelShape, update_costs
 from algorithms.learner.forward import ForwardSettings, ScoringModel, Statistic, score
-from algorithms.learner.model import WithoutAdapter, adapted_layers
+from algorithms.learner.model import WithoutAdapter, adapted_layers, set_update_mode
 from algorithms.learner.nf4 import quantize_base
 from algorithms.learner.optimizer import make_adamw, step_threads, threads
 from algorithms.learner.proof import find_deviation
@@ -170,7 +170,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         self._weights_seq_no += 1
         self.before_gradient_based_update(timesteps=timesteps or {})
         self.optimizer.zero_grad(set_to_none=True)  # of an update that failed
-        self.lm.train()
+        set_update_mode(self.lm)
         reference = self.reference if self.config.training_settings.loss_beta else None
         statistics = accumulate_gradients(self.lm, rows, self.forward_settings, self.loss_settings, reference)
         statistics.sum_entropies(keep=entropies)

@@ -77,6 +77,17 @@ def disable_dropout(lm: nn.Module) -> None:
                 setattr(module, name, 0.0)
 
 
+def set_update_mode(lm: nn.Module) -> None:
+    """Have a model compute in an update what it computes in scoring; only recomputed layers are in training mode.
+
+    In training mode some routers draw their experts (Phi-3.5-MoE) or multiply with noise (Mixtral's jitter): log-probs
+    would be those of another policy. `gradient_checkpointing` acts in training mode alone.
+    """
+    lm.eval()
+    for module in lm.modules():
+        module.training = bool(getattr(module, "gradient_checkpointing", False))
+
+
 ADAPTER = "default"
 
 

@@ -13,6 +13,7 @@ from algorithms.config.machine import RLModuleSettings
 from algorithms.learner.attention import NAME, SUPPORTED_LAYERS
 from algorithms.learner.batch import TrainingSample, packed_batch, padded_batch, shared_batch
 from algorithms.learner.chunked_logprobs import CHUNK, CHUNK_ON_GPU
+from algorithms.learner.model import set_update_mode
 from algorithms.learner.prompt_groups import KEYS_PER_TOKEN
 from algorithms.models.causal_lm import read_config
 from algorithms.models.names import ModelFacts, resolve_model
@@ -132,7 +133,8 @@ def _model(module: RLModuleSettings) -> Any:
         lm.set_attn_implementation("eager")  # as it is loaded
     if module.gradient_checkpointing:
         lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return lm.train()
+    set_update_mode(lm)
+    return lm
 
 
 def _shares(config: "BaseConfig") -> bool:

@@ -1,13 +1,13 @@
-"""Models that come with dropout are trained without: an update measures the policy that sampled, not a thinned one."""
+"""Models that come with dropout or noise are trained without: an update measures the policy that sampled."""
 
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM, PhimoeConfig, PhimoeForCausalLM
 
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.model import CausalLMModule
+from algorithms.learner.model import CausalLMModule, set_update_mode
 from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
 
@@ -54,3 +54,34 @@ def test_an_update_computes_the_log_probs_of_scoring(folder):
     expected = score(lm, rows, ForwardSettings(), entropy=False)
     for index, (logprobs, _) in enumerate(expected):
         np.testing.assert_allclose(statistics.old_logprobs[index], logprobs, atol=1e-6)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_routers_draw_nothing_in_an_update_and_layers_are_recomputed_where_that_is_set(checkpointing):
+    torch.manual_seed(0)
+    lm = PhimoeForCausalLM(
+        PhimoeConfig(
+            vocab_size=50,
+            hidden_size=32,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            num_local_experts=4,
+            router_jitter_noise=0.5,
+            initializer_range=0.5,
+        )
+    )
+    tokens = torch.arange(20)[None]
+    if checkpointing:
+        lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    with torch.no_grad():
+        scored, drawn = (mode(lm)(input_ids=tokens).logits for mode in (type(lm).eval, type(lm).train))
+    assert not torch.allclose(scored, drawn, atol=0.1)
+    passes = []
+    lm.get_decoder().layers[0].mlp.register_forward_hook(lambda *_: passes.append(1))
+    set_update_mode(lm)
+    updated = lm(input_ids=tokens).logits
+    updated.sum().backward()
+    assert torch.equal(updated, scored)
+    assert len(passes) == 1 + checkpointing

@@ -1,5 +1,4 @@
 import logging
-
 from dataclasses import replace
 
 import numpy as np
