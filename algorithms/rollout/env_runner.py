@@ -32,6 +32,7 @@ from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.reward_actors import judge_of
 from algorithms.rollout.rllib_episodes import ObservedTurns, RunnerCallbacks
 from algorithms.rollout.types import Prompt, Request, Rollout, RunnerReport, Sampling, Split
+from algorithms.utils.process import return_free_memory
 from algorithms.utils.rng import RngStream, rng_for
 from algorithms.utils.starting import READY, failure_reported, report_stage
 from r3env import grading
@@ -162,6 +163,8 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         runner.add(requests)
         kept, self._kept = self._kept, []
         rollouts, metrics = self._seen_by_callbacks(kept + runner.advance(0.0 if kept else seconds))
+        if not runner.unfinished:
+            return_free_memory()  # of episodes, which may have had hundreds of threads
         return RunnerReport(
             rollouts=tuple(rollouts),
             unfinished=runner.unfinished,
@@ -258,6 +261,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             if isinstance(weights, ray.ObjectRef):
                 weights = ray.get(weights)  # waits: the driver kills a runner after env_runners.timeout_s
             self.engine.load_weights(weights[DEFAULT_MODULE_ID], int(state.get(WEIGHTS_SEQ_NO, 0)))
+            return_free_memory()  # also of a runner that always has episodes
         return self.engine.weights_version
 
     def sleep_engine(self) -> None:
