@@ -232,8 +232,9 @@ class RolloutWorkers:
             if self.engines_sleep:
                 self._sent = None  # taking weights would wake an engine
                 self._asleep = True
-                # One that does not answer is marked unhealthy.
-                RunnerCalls(self.group, self.settings.timeout_s)(methodcaller("sleep_engine"))
+                # One that does not answer is marked unhealthy, and replaced when there is something to roll out.
+                with contextlib.suppress(NoRunnerTookWeights):
+                    RunnerCalls(self.group, self.settings.timeout_s)(methodcaller("sleep_engine"))
 
     def _make_supervisor(self) -> WorkerSupervisor:
         manager = self.group._worker_manager

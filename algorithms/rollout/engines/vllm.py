@@ -259,6 +259,8 @@ class VLLMEngine(Engine):
             return []
         if self._awaited is not None:
             raise RuntimeError("the engine cannot continue: its weights are being replaced")
+        if self._asleep:  # vLLM's step would return nothing, for ever
+            raise RuntimeError("the engine cannot continue: it sleeps until it is given weights")
         outputs: list[Any] = self._early or self.llm.llm_engine.step()  # all of them are final
         self._early = []
         for output in outputs:
