@@ -1,11 +1,11 @@
 """Broadcast weights over NCCL: the first learner sends to all engines on other GPUs, through vLLM's engine for it.
 
-A process that dies in the middle of a broadcast leaves the others waiting, as in any collective: the push then fails
-after its timeout, and the run resumes from its last checkpoint. The object store has no such moment.
+An engine that fails in the middle of a broadcast leaves the others waiting, as in any collective: the learner gives up
+a while after the engines' own limit, and the run resumes from its last checkpoint. Between two broadcasts the push
+alone is given up. The object store has no such moments.
 
-The learner waits for the group in a thread, with a time limit: NCCL itself waits without one for processes that have
-announced themselves and never come, and cannot be called off meanwhile. The thread is then left where it is, and the
-learner goes on without it.
+The learner waits in threads, with a time limit: NCCL itself waits without one, and cannot be called off meanwhile. The
+thread is then left where it is.
 """
 
 import functools
@@ -20,6 +20,7 @@ import torch
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
 from algorithms.config.placement import TransferKind
+from algorithms.learner.group import LearnerDied
 from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.sharding import compute_device
 from algorithms.rollout.weight_sync.serialization import Bucket
@@ -104,6 +105,14 @@ def open_group(device: torch.device, rendezvous: Rendezvous) -> Any:
         return stateless_init_process_group(rendezvous.address, rendezvous.port, 0, rendezvous.world_size, device)
 
 
+def broadcast(communicator: Any, packed: torch.Tensor) -> None:
+    """Send a buffer to all others; return when they have it."""
+    stream = torch.cuda.current_stream(packed.device)
+    with torch.cuda.device(packed.device):  # a learner sees its neighbors' GPUs too
+        communicator.broadcast(packed, src=0, stream=stream)
+    stream.synchronize()
+
+
 def place_of_first(learner: GRPOLearner) -> tuple[str, int] | None:
     """Return an address and a free port where the first learner runs."""
     if learner._learner_index:
@@ -151,11 +160,27 @@ class NCCLChannel:
         """Return names and shapes, all that the engines need."""
 
     def deliver(self, learner: GRPOLearner, packed: torch.Tensor) -> None:
-        """Broadcast, while the engines receive."""
-        stream = torch.cuda.current_stream(packed.device)
-        with torch.cuda.device(packed.device):  # a learner sees its neighbors' GPUs too
-            sender_of(learner).communicator.broadcast(packed, src=0, stream=stream)
-        stream.synchronize()
+        """Broadcast, while the engines receive; raise LearnerDied where they do not: its stream is blocked for good."""
+        sender = sender_of(learner)
+        problems: list[str] = []
+
+        def attempt() -> None:
+            try:
+                broadcast(sender.communicator, packed)
+            except Exception as error:  # raised below
+                problems.append(in_a_line(error))
+
+        # Engines that receive have a limit of their own.
+        patience_s = sender.timeout_s + AFTERWARDS_S
+        thread = threading.Thread(target=attempt, name="nccl-broadcast", daemon=True)
+        thread.start()
+        thread.join(patience_s)
+        if thread.is_alive():
+            problems.append(f"the engines have not taken a broadcast in {patience_s:g} s")
+        if problems:
+            sender.communicator = None  # to destroy it would wait as well
+            fix = "resume from the last checkpoint with --resume"
+            raise LearnerDied(f"a learner could not send its weights: {problems[0]}; fix: {fix}")
 
 
 class NCCLRoute(GroupRoute):

@@ -115,11 +115,13 @@ class StreamedTransfer:
         """Send to all healthy runners at once, see `WeightTransfer.push`."""
         calls = RunnerCalls(runner_group, timeout_s)
         self.route.prepare(learner_group, calls)
-        opened = on_learners(
-            learner_group, functools.partial(open_stream, serialization=self.serialization, channel=self.route.channel)
-        )[0]
+        members = list(calls.ids)
+        opening = functools.partial(
+            open_stream, serialization=self.serialization, channel=self.route.channel, timeout_s=timeout_s
+        )
+        opened = on_learners(learner_group, opening)[0]
         calls(functools.partial(_start, shapes=opened.shapes))
-        self._send_all(learner_group, calls)
+        self._send_all(learner_group, calls, members)
         # An engine that slept takes its cache when it finishes. The learners' buffers are freed before, which needs
         # that no engine maps them any more.
         calls(functools.partial(_end_transfer, version=opened.version))
@@ -134,21 +136,25 @@ class StreamedTransfer:
         """Return the message for a runner that comes back, see `WeightTransfer.message`."""
         return self._store.message(learner_group)
 
-    def _send_all(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
+    def _send_all(self, learner_group: LearnerGroup, calls: RunnerCalls, members: Sequence[int]) -> None:
         pool = ThreadPoolExecutor(1)
         try:
             offers = _next(learner_group)
             while offers is not None:
+                if self.route.concurrent and calls.ids != members:
+                    calls.give_up_all("another one failed, without which a broadcast never ends")
                 receive = functools.partial(_receive, update=self.route.update(offers))
                 if self.route.concurrent:
                     following = pool.submit(_next, learner_group)
-                    calls(receive)
-                    offers = following.result()  # waits: for learners, of which a silent one is killed
+                    try:
+                        calls(receive)
+                    finally:  # also when no engine is left: nobody may use a learner that waits for them
+                        # waits: for learners, which give up by themselves; a silent one is killed
+                        offers = following.result()
                 else:
                     calls(receive)
                     offers = _next(learner_group)
         finally:
-            # A learner whose peers are gone stays in its collective: waiting for it would hide the error.
             pool.shutdown(wait=False)
 
 
@@ -192,6 +198,7 @@ class Sender:
         communicator: of the NCCL group with the engines, where this learner is in one.
         opening: of such a group, while its members find each other.
         lent: a tensor that engines try CUDA IPC with.
+        timeout_s: for each of the runners' calls in the push that is under way.
     """
 
     buckets: Iterator[Bucket | None] = field(default_factory=lambda: iter(()))
@@ -199,6 +206,7 @@ class Sender:
     communicator: Any = None
     opening: Any = None
     lent: Any = None
+    timeout_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -216,13 +224,14 @@ def sender_of(learner: GRPOLearner) -> Sender:
     return learner.weight_sender
 
 
-def open_stream(learner: GRPOLearner, *, serialization: Serialization, channel: Channel) -> Opened:
+def open_stream(learner: GRPOLearner, *, serialization: Serialization, channel: Channel, timeout_s: float) -> Opened:
     """Begin to send; the GPU memory that torch merely keeps for later goes to the engines."""
     release_memory()
     shapes = learner.policy_shapes()
     plan = plan_buckets(shapes, serialization.dtype, serialization.bucket_bytes)
     sender = sender_of(learner)
     sender.buckets, sender.exported = _buckets(learner, plan, channel), None
+    sender.timeout_s = timeout_s
     return Opened(int(learner._weights_seq_no), shapes)
 
 

@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
@@ -107,6 +107,9 @@ def on_learners(group: LearnerGroup, call: Callable[[Any], T]) -> list[T]:
     """
     answers = call_learners(group, call)
     failed = next(iter(answers.errors), None)
+    cause = getattr(failed, "cause", None)
+    if isinstance(cause, LearnerDied):  # it has said why
+        raise LearnerDied(str(cause)) from failed
     if failed is not None or len(answers.results) != max(1, len(group)):
         gone = "one gave no sign of life, and was killed" if answers.silent else "one died"
         reason = next(iter(str(failed).splitlines()), "") if failed is not None else gone
@@ -142,9 +145,18 @@ class RunnerCalls:
         held = {number: answer for number, answer in answers.items() if not isinstance(answer, Failure)}
         self._give_up(lost)
         if not self.ids:
-            reasons = "; ".join(sorted(set(lost.values()))) or "none is healthy"
-            raise NoRunnerTookWeights(f"no env runner took the weights: {reasons}")
+            raise _none_took(lost)
         return held
+
+    def give_up_all(self, reason: str) -> NoReturn:
+        """End a push that the runners that are left cannot take to its end.
+
+        Raises:
+            NoRunnerTookWeights: always.
+        """
+        lost = dict.fromkeys(self.ids, reason)
+        self._give_up(lost)
+        raise _none_took(lost)
 
     def attempt(self, call: Callable[[Any], T], timeout_s: float | None = None) -> dict[int, T | Failure]:
         """Do the same, but leave failed runners as they are, and return a `Failure` for each.
@@ -173,6 +185,11 @@ class RunnerCalls:
             _logger.warning("env runner %d did not take the weights: %s", number, reason)
             self.group._worker_manager.set_actor_state(number, healthy=False)
             self.ids.remove(number)
+
+
+def _none_took(lost: Mapping[int, str]) -> NoRunnerTookWeights:
+    reasons = "; ".join(sorted(set(lost.values()))) or "none is healthy"
+    return NoRunnerTookWeights(f"no env runner took the weights: {reasons}")
 
 
 def _attempt(call: Callable[[Any], Any], runner: Any) -> tuple[int, Any]:
