@@ -79,7 +79,7 @@ def test_routers_draw_nothing_in_an_update_and_layers_are_recomputed_where_that_
         scored, drawn = (mode(lm)(input_ids=tokens).logits for mode in (type(lm).eval, type(lm).train))
     assert not torch.allclose(scored, drawn, atol=0.1)
     passes = []
-    lm.get_decoder().layers[0].mlp.register_forward_hook(lambda *_: passes.append(1))
+    lm.get_decoder().layers[0].mlp.register_forward_pre_hook(lambda *_: passes.append(1))
     set_update_mode(lm)
     updated = lm(input_ids=tokens).logits
     updated.sum().backward()
