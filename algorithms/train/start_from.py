@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from algorithms.config.errors import ConfigError
+from algorithms.config.errors import ConfigError, shown
 from algorithms.config.machine import RLModuleSettings
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.base import BaseAlgorithm
@@ -18,6 +18,15 @@ from algorithms.utils.files import user_path
 
 _FROM, _WITH = "run.start_from", "run.start_with"
 _ADAPTER = "adapter_config.json"
+# Fields of peft's LoraConfig that do not change what an adapter of given rank, alpha and tensors computes.
+_HARMLESS = {
+    *("r", "lora_alpha", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision"),
+    *("inference_mode", "target_modules", "exclude_modules", "layers_pattern", "lora_dropout", "fan_in_fan_out"),
+    *("megatron_core", "qalora_group_size", "runtime_config", "eva_config", "corda_config", "loftq_config"),
+    *("lora_ga_config", "velora_config", "ensure_weight_tying"),
+}
+# Other initial weights, such as PiSSA's, are beside a base that they have changed.
+_PLAIN = {"peft_type": ("LORA",), "bias": ("none",), "init_lora_weights": (True, "gaussian", "orthogonal", "eva")}
 
 
 def find_start(run: RunSettings, config: GRPOConfig) -> RunSettings:
@@ -72,6 +81,12 @@ def _check_adapter(folder: Path, module: RLModuleSettings) -> None:
         rank, alpha = int(stored["r"]), float(stored["lora_alpha"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{_FROM}: {folder / _ADAPTER} cannot be read ({error}); fix: a whole copy of it") from error
+    for name, value in stored.items():
+        if value and name not in _HARMLESS and value not in _PLAIN.get(name, ()):
+            raise ConfigError(
+                f"{_FROM}: the adapter in {folder} has {name}={shown(value)}, which is not computed here; "
+                "fix: a plain LoRA adapter, or rl_module.model=FOLDER with the adapter merged (peft's merge_and_unload)"
+            )
     if (rank, alpha) != (module.lora_rank, module.lora_alpha):
         fix = f"rl_module.lora_rank={rank} rl_module.lora_alpha={alpha:g}"
         raise ConfigError(f"{_FROM}: the adapter in {folder} has rank {rank} and alpha {alpha:g}; fix: {fix}")

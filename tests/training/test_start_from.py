@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from peft import LoraConfig
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.sections import RunSettings
@@ -69,6 +70,36 @@ def test_an_adapter_goes_on_beside_its_base(grpo_config, build, tmp_path):
     assert largest_difference(weights(second), weights(first)) == 0
     (record,) = train(second, 1)
     assert record["policy/logp_mismatch_max"] < 1e-4
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"use_rslora": True},
+        {"use_dora": True},
+        {"alora_invocation_tokens": [1, 2]},
+        {"rank_pattern": {"q_proj": 4}},
+        {"alpha_pattern": {"q_proj": 4}},
+        {"modules_to_save": ["lm_head"]},
+        {"layers_to_transform": [0]},
+        {"target_parameters": ["experts.gate_up_proj"]},
+        {"trainable_token_indices": [3]},
+        {"lora_bias": True},
+        {"bias": "all"},
+        {"init_lora_weights": "pissa_niter_4"},
+        {"peft_type": "LOHA"},
+    ],
+    ids=lambda field: next(iter(field)),
+)
+def test_an_adapter_that_is_not_plain_is_refused(tmp_path, field):
+    config, adapter = GRPOConfig().rl_module(lora_rank=8, lora_alpha=16.0), tmp_path / "adapter_config.json"
+    plain = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.1, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    plain.save_pretrained(str(tmp_path))
+    settings = RunSettings(start_from=str(tmp_path))
+    assert find_start(settings, config).start_from == str(tmp_path)
+    adapter.write_text(json.dumps(json.loads(adapter.read_text()) | field))
+    with pytest.raises(ConfigError, match=f"^run.start_from: the adapter in .* has {next(iter(field))}=.*; fix: "):
+        find_start(settings, config)
 
 
 # -- Refused before anything starts ------------------------------------------------------------------------------------
