@@ -11,13 +11,13 @@ class Hub:
     """What the server was told.
 
     Args:
-        repositories: name → whether it is private.
+        repositories: name → whether it was asked to be private; None: the owner's default.
         files: of the last state, name → path → content.
         commits: summaries, in order.
     """
 
     def __init__(self) -> None:
-        self.repositories: dict[str, bool] = {}
+        self.repositories: dict[str, bool | None] = {}
         self.files: dict[str, dict[str, bytes]] = {}
         self.commits: list[str] = []
         self.large: dict[str, bytes] = {}
@@ -52,7 +52,8 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             elif path == "/api/repos/create":
                 asked = json.loads(body)
                 name = f"{asked.get('organization') or 'somebody'}/{asked['name']}"
-                hub.repositories.setdefault(name, asked.get("private") or asked.get("visibility") == "private")
+                private = asked.get("private", {"private": True, "public": False}.get(asked.get("visibility")))
+                hub.repositories.setdefault(name, private)
                 self.answer({"url": f"{hub.url}/{name}", "name": name})
             elif path == "/api/validate-yaml":
                 assert json.loads(body)["content"].startswith("---\n")

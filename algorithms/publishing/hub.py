@@ -194,7 +194,7 @@ def push(folder: Path, repo: str, *, private: bool, message: str) -> str:
     Args:
         folder: what to upload.
         repo: `USER/NAME`, or `NAME` for one of the user that is logged in.
-        private: whether a new repository can be seen by its owner alone.
+        private: whether a new repository is private in any case; else it is what its owner's default on the Hub says.
         message: of the commit.
 
     Raises:
@@ -204,7 +204,7 @@ def push(folder: Path, repo: str, *, private: bool, message: str) -> str:
 
     api = HfApi()
     try:
-        address = api.create_repo(repo, private=private, exist_ok=True)
+        address = api.create_repo(repo, private=private or None, exist_ok=True)
         api.upload_folder(folder_path=folder, repo_id=address.repo_id, commit_message=message)
     except Exception as error:  # the client's errors have no base in common
         reason = " ".join(str(error).split()) or type(error).__name__

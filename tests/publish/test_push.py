@@ -119,7 +119,7 @@ def test_a_second_push_is_a_second_commit_of_the_same_repository(python, hub, ou
     assert python("-c", PUSH, "one").stdout.strip() == f"{hub.url}/somebody/mine"
     (out / "model.safetensors").write_bytes(bytes(2000))
     assert python("-c", PUSH, "two").returncode == 0
-    assert hub.commits == ["one", "two"] and hub.repositories == {"somebody/mine": False}
+    assert hub.commits == ["one", "two"] and hub.repositories == {"somebody/mine": None}, "not asked to be public"
     assert len(hub.files["somebody/mine"]["model.safetensors"]) == 2000
 
 
