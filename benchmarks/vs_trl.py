@@ -28,11 +28,11 @@ vLLM engine against its embedded one.
 
 A ratio is the other side's median seconds a step over this project's, without the first steps of either; its spread is
 the 10th and 90th percentile over pairs of successive steps; `cpu` is the same ratio of processor seconds.
-`arithmetic alone` are the matrix products that the step cannot do without, timed in the same run, in processor seconds
-on one thread: linear layers and head, for decoding the lengths that were sampled and for one forward and backward pass
-over prompts (once) and responses. Attention, norms, sampling and the optimizer come on top. The largest ratio that any
-program can reach here is the other side's processor seconds over them. They count equal responses as often as they
-come, which this project does not compute again.
+`arithmetic alone`, with --threads 1 alone, are the matrix products that the step cannot do without, timed in the same
+run, in processor seconds: linear layers and head, for decoding the lengths that were sampled and for one forward and
+backward pass over prompts (once) and responses. Attention, norms, sampling and the optimizer come on top. The largest
+ratio that any program can reach here is the other side's processor seconds over them. They count equal responses as
+often as they come, which this project does not compute again.
 After its pairs the real task continues, the side that has used less time first, until both have trained for --seconds.
 What they have learned by then is the mean reward over the last fifth of that time.
 """
@@ -196,17 +196,19 @@ def compare_one(name: str, arguments: argparse.Namespace, folder: Path) -> Compa
     """Run the comparison of one task."""
     print(name, file=sys.stderr)
     common = {key: getattr(arguments, key) for key in ("threads", "queries", "micro_batch", "token_budget", "seed")}
-    turns = {"warm_up": arguments.warm_up, "pairs": arguments.pairs}
+    turns: dict[str, Any] = {"warm_up": arguments.warm_up, "pairs": arguments.pairs}
+    # Of several threads the products' processor time is not known, and wall time is no divisor of processor time.
+    limit = arguments.threads == 1
     real = Task("r3env/Math-v0", resolve_model("embedded:tiny"), 48, **common)
     if name == "real":
-        return compare(real, **turns, seconds=arguments.seconds, limit=True)
+        return compare(real, **turns, seconds=arguments.seconds, limit=limit)
     if name == "fixed":
-        return compare(Task(FIXED_ID, endless_model(folder / "endless"), 48, **common), **turns, limit=True)
+        return compare(Task(FIXED_ID, endless_model(folder / "endless"), 48, **common), **turns, limit=limit)
     if name == "wide":
         own = common | {"queries": arguments.wide_queries, "micro_batch": arguments.wide_micro_batch}
-        return compare(Task(FIXED_ID, wide_model(folder / "wide"), 128, **own), **turns, limit=True)
+        return compare(Task(FIXED_ID, wide_model(folder / "wide"), 128, **own), **turns, limit=limit)
     if name == "laptop":
-        return compare(laptop_task(common), **turns, limit=True)
+        return compare(laptop_task(common), **turns, limit=limit)
     engines = {engine: (run_ours, replace(real, engine=engine)) for engine in ("vllm", "transformers")}
     return compare(real, **turns, others=engines)
 

@@ -62,9 +62,9 @@ class Arithmetic:
 def _product_s(rows: int, outputs: int, inputs: int, trains: bool) -> float:
     """Time y = x Wᵀ, and with `trains` the products for the gradients of x and W; the least of several.
 
-    On one thread it is processor time, so that neighbors on the machine do not count.
+    It is the processor time of one thread, so that neighbors on the machine do not count.
     """
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    clock = time.process_time
     x, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
     gradient = torch.randn(rows, outputs) if trains else x
     times: list[float] = []

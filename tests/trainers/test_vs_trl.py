@@ -1,10 +1,12 @@
 """The comparison with TRL: its arithmetic, its rewards, and one short run of both trainers."""
 
 import json
+from argparse import Namespace
 
 import pytest
 
 from algorithms.models.names import resolve_model
+from benchmarks import vs_trl
 from benchmarks.sides.steps import Comparison, Side, Step
 from benchmarks.sides.task import FIXED_ID, Task, endless_model
 from benchmarks.sides.trainers import Rewards
@@ -35,6 +37,15 @@ def test_what_is_learnt_is_compared_at_the_same_seconds_of_training():
     found = report({"real": fast}, seconds=10)["learning"]
     assert found["equal_time_s"] == 10 and found["reward_at_equal_time"]["trl"] == pytest.approx(0.3)
     assert found["reward_against_seconds"]["trl"] == [[5.0, 0.2], [10.0, 0.3]]
+
+
+@pytest.mark.parametrize(("threads", "limit"), [(1, True), (2, False)])
+def test_arithmetic_alone_is_timed_on_one_thread_only(monkeypatch, tmp_path, threads, limit):
+    asked = []
+    monkeypatch.setattr(vs_trl, "compare", lambda task, **settings: asked.append(settings["limit"]))
+    sizes = {"queries": 1, "micro_batch": 8, "token_budget": 64, "seed": 0, "warm_up": 0, "pairs": 1, "seconds": 0.0}
+    vs_trl.compare_one("real", Namespace(threads=threads, **sizes), tmp_path)
+    assert asked == [limit]
 
 
 def test_trl_is_rewarded_for_a_right_and_finished_response_only():
