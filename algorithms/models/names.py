@@ -47,6 +47,7 @@ class ModelFacts:
         vocabulary: tokens that it has an embedding for; None if unknown.
         short_context: tokens from which on a batch turns all of its positions otherwise (longrope); None: none do.
         text_of: the composite model whose text model this is; None for a model of text alone.
+        head: weights of the output head; 0 if unknown.
         linear: of all linear layers but the head, by the end of their names: inputs and outputs, and weights, summed.
     """
 
@@ -61,6 +62,7 @@ class ModelFacts:
     text_of: str | None = None
     linear: tuple[tuple[str, int, int], ...] = field(default=(), compare=False)
     short_context: int | None = None
+    head: int = field(default=0, compare=False)
 
     def weight_bytes(self, dtype: str) -> int:
         """Return the bytes of one copy of the weights."""
@@ -310,6 +312,7 @@ def model_facts(name: str, path: str, revision: str | None = None, trust_remote_
         text_of=composite_name(config) if is_composite(config) else None,
         linear=_linear(model),
         short_context=_short_context(text),
+        head=_head_weights(model),
     )
 
 
@@ -343,6 +346,13 @@ def _embeddings(model: Any) -> int | None:
         return int(model.get_input_embeddings().weight.shape[0])
     except (AttributeError, NotImplementedError):  # a model with code of its own
         return None
+
+
+def _head_weights(model: Any) -> int:
+    try:
+        return int(model.get_output_embeddings().weight.numel())
+    except (AttributeError, NotImplementedError):  # a model with code of its own
+        return 0
 
 
 def _is_like_a_folder(path: Path) -> bool:

@@ -48,7 +48,7 @@ def microbatch_tokens(config: "BaseConfig", use: ContextUse) -> tuple[int, bool]
 
 
 def activation_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> int | None:
-    """Return the bytes of a micro-batch's activations, with a chunk of its logits; None where they cannot be counted.
+    """Return the bytes of a micro-batch's activations, a chunk of its logits and the head's gradient; None if unknown.
 
     A model with code of its own need not run on tensors without memory.
     """
@@ -63,7 +63,9 @@ def activation_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse) -
         return None
     slack, chunk = (1.0, CHUNK_ON_GPU) if config.learners_settings.num_gpus_per_learner else (_HEAP, CHUNK)
     logits = int(_LOGITS_COPIES * chunk * 4 * (model.vocabulary or 0))
-    return int(slack * kept * tokens / counted) + logits
+    # The gradient of a trained head is summed in float32, whatever the weights are, beside that of other micro-batches.
+    head = 0 if module.lora_rank else 4 * model.head
+    return int(slack * kept * tokens / counted) + logits + head
 
 
 def full_loss_bytes(module: RLModuleSettings, rows: int, length: int) -> int | None:

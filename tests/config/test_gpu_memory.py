@@ -1,6 +1,7 @@
 """What each shipped layout asks of its GPUs, computed from the models' sizes, without the models."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from algorithms.config.loading import load
 from algorithms.config.placement import Placement, placement, transfer_kind
 from algorithms.models.names import ModelFacts
 from algorithms.preflight import check, fitting
+from algorithms.preflight.activations import activation_bytes
 from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.description import Line, _gpu_lines
 from algorithms.preflight.fitting import gpu_shortage, ways_to_fit
@@ -205,3 +207,14 @@ def test_an_adapter_is_counted_with_its_gradients_and_moments():
     assert learner_bytes(config, model, at_rest=True)["adapter"] == 12 * (28 * 16 * layer)
     config.rl_module(lora_targets=["self_attn.q_proj", "v_proj"])
     assert learner_bytes(config, model)["adapter"] == 16 * (28 * 16 * (1024 + 2048 + 1024 + 1024))
+
+
+@pytest.mark.parametrize("weights", ["float32", "bfloat16"])
+def test_the_float32_gradient_of_a_trained_head_is_counted(weights):
+    use = ContextUse(prompt=100, plain=400, longest=400, row=400)
+    with sized("Qwen/Qwen3-0.6B") as (model, folder):
+        config = resolve_config("own_model_1gpu.yaml", f"rl_module.model={folder}", f"learners.weights={weights}")
+        counted = activation_bytes(config, model, use)
+        assert counted - activation_bytes(config, replace(model, head=0), use) == 4 * 151_936 * 1024
+        adapted = config.rl_module(lora_rank=16)
+        assert activation_bytes(adapted, model, use) == activation_bytes(adapted, replace(model, head=0), use)
