@@ -216,15 +216,22 @@ def _check_vocabulary(config: "BaseConfig", settings: "RLModuleSettings", teache
 # Their code in vLLM imports that of their towers for images, also for the text alone.
 _NEED_TORCHVISION = {"Qwen3_5ForCausalLM"}
 _BFLOAT16_ON_CPU = {"Qwen3_5ForCausalLM"}
+# transformers 5 fuses their experts under names that vLLM's model does not load.
+_OTHER_NAMES = {"MixtralForCausalLM", "MiniMaxM2ForCausalLM"}
 
 
 def validate_vllm_model(config: "BaseConfig", model: ModelFacts) -> None:
-    """Check that the vLLM of this machine can run the model; a cluster that is joined later is not checked.
+    """Check that vLLM takes the model's weights, and that of this machine, not of a cluster joined later, can run it.
 
     Raises:
         ConfigError: one line with the setting and the fix.
     """
     runners, there = config.env_runners_settings, available()
+    if runners.engine == "vllm" and model.architecture in _OTHER_NAMES:
+        raise ConfigError(
+            f"env_runners.engine: vLLM does not take the trained experts of {model.architecture} under the names that "
+            "transformers gives them; fix: env_runners.engine=transformers"
+        )
     if runners.engine != "vllm" or there is None or there.where != "this machine":
         return
     if model.architecture in _NEED_TORCHVISION and importlib.util.find_spec("torchvision") is None:

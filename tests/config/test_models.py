@@ -13,6 +13,7 @@ import pytest
 
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.models.names import ModelFacts, fetch_model, resolve_model, validate_model
+from algorithms.preflight.check import validate_vllm_model
 
 
 def config(model: Path | str, **settings) -> GRPOConfig:
@@ -255,3 +256,12 @@ def test_a_silent_hub_counts_as_unreachable(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     assert validate_model(config("o/m"), unreachable_ok=True) is None
+
+
+@pytest.mark.parametrize("architecture", ["MixtralForCausalLM", "MiniMaxM2ForCausalLM"])
+def test_experts_that_vllm_does_not_take_are_refused(architecture):
+    model = ModelFacts("moe", architecture, 1000, 1, 1, 4, None)
+    asked = GRPOConfig().env_runners(engine="vllm")
+    with pytest.raises(ConfigError, match=rf"^env_runners.engine: .* {architecture} .*engine=transformers$"):
+        validate_vllm_model(asked, model)
+    validate_vllm_model(asked.env_runners(engine="transformers"), model)
