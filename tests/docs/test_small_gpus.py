@@ -62,4 +62,4 @@ def test_the_notebook_begins_with_what_nobody_has_run_and_its_commands_exist():
         assert importlib.util.find_spec(module)
         words = shlex.split(arguments)
         if "--config" in words:
-            load(configs_folder() / words[words.index("--config") + 1], [w for w in words if "=" in w], GRPOConfig)
+            load(ROOT / words[words.index("--config") + 1], [w for w in words if "=" in w], GRPOConfig)
