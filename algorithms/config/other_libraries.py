@@ -148,8 +148,13 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType({"TRL": _by_thei
 _OF_PPO: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("clip_param", "vf_clip_param"), "fix: training.clip_low and training.clip_high"),
-        **dict.fromkeys(("kl_coeff", "use_kl_loss", "kl_target"), "fix: training.beta"),
-        "entropy_coeff_schedule": "fix: entropy_bonus.coefficient, see configs/entropy_bonus.yaml",
+        **dict.fromkeys(
+            ("kl_coeff", "use_kl_loss", "kl_target"),
+            "no penalty here adapts; fix: training.mechanisms=[mdpo] for one against the policy that sampled, or "
+            "training.beta for one against the first model",
+        ),
+        "entropy_coeff_schedule": "fix: training.mechanisms=[entropy_bonus], entropy_bonus.target=null and "
+        "entropy_bonus.coefficient, a constant",
         "num_sgd_iter": "fix: training.passes",
         "sgd_minibatch_size": "fix: training.minibatches",
         **dict.fromkeys(

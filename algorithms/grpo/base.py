@@ -480,8 +480,10 @@ class BaseAlgorithm(Algorithm):
 
     def restore_from_path(self, path: str | Path, *args: Any, component: str | None = None, **kwargs: Any) -> None:
         """Restore a checkpoint of RLlib's, or the component of it that `path` holds."""
-        super().restore_from_path(path, *args, component=component, **kwargs)
-        if component is not None:
+        if component is None:  # RLlib looks into one that is given
+            super().restore_from_path(path, *args, **kwargs)
+        else:
+            super().restore_from_path(path, *args, component=component, **kwargs)
             self._push_what_learners_were_given()
 
     def abandon_rollouts(self) -> None:

@@ -147,7 +147,8 @@ class GRPOConfig(BaseConfig):
         if max(evaluation.k) > evaluation.samples:
             raise ConfigError(
                 f"evaluation.k: {max(evaluation.k)} is more than evaluation.samples, {evaluation.samples}; "
-                f"fix: evaluation.samples={max(evaluation.k)}"
+                f"fix: evaluation.samples={max(evaluation.k)}, or evaluation.k="
+                f"[{','.join(str(k) for k in evaluation.k if k <= evaluation.samples) or evaluation.samples}]"
             )
         check_second_tries(evaluation, self.environment_settings.max_turns)
         trained_on = self.environment_settings.data

@@ -26,7 +26,7 @@ from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.plugin_checks import checked_prompts
 from algorithms.grpo.query_sampler import QuerySampler
 from algorithms.grpo.types import Group, Sample, StepBatch
-from algorithms.rollout.failures import FailureLimit, FailureWatch, ToolWatch
+from algorithms.rollout.failures import EpisodesFailed, FailureLimit, FailureWatch, ToolWatch
 from algorithms.rollout.stream import Ticket
 from algorithms.rollout.types import Prompt, Request, Rollout, Sampling, Split
 from algorithms.rollout.workers import RolloutWorkers
@@ -124,7 +124,11 @@ class RolloutSource:
         self._follow_up(done)
         resampled = self._resample_uninformative(batch, done, first.prompts)
         rollouts = done.rollouts or []
-        self._failure_limit.check(rollouts)
+        try:
+            self._failure_limit.check(rollouts)
+        except EpisodesFailed:
+            first.rollouts = first.ticket = None  # asked again, if the step is repeated
+            raise
         for watch in self._watches:
             if warning := watch.observe(rollouts):
                 _logger.warning(warning)

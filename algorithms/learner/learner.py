@@ -62,6 +62,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         lm, device = module[DEFAULT_MODULE_ID].lm, torch.device(str(self._device))
         if self.config.rl_module_settings.lora_base == "nf4":
             quantize_base(adapted_layers(lm), device)
+            lm.to(device)  # what is tried with it below computes where the codes are
         if self.config.learners_settings.packing:
             self.padded_because = try_packed_attention(lm)
             if self.config.learners_settings.share_prompts and not self.padded_because:

@@ -78,14 +78,15 @@ def disable_dropout(lm: nn.Module) -> None:
 
 
 def set_update_mode(lm: nn.Module) -> None:
-    """Have a model compute in an update what it computes in scoring; only recomputed layers are in training mode.
+    """Set a model to training mode, but for what draws noise in it: an update computes what scoring computes.
 
-    In training mode some routers draw their experts (Phi-3.5-MoE) or multiply with noise (Mixtral's jitter): log-probs
-    would be those of another policy. `gradient_checkpointing` acts in training mode alone.
+    Routers draw their experts (Phi-3.5-MoE) or multiply with noise (Mixtral's jitter). Other modules stay: models with
+    code of their own may compute without gradients in the other mode, and only this one recomputes activations.
     """
-    lm.eval()
+    lm.train()
     for module in lm.modules():
-        module.training = bool(getattr(module, "gradient_checkpointing", False))
+        if any("jitter" in name for name in vars(module)):
+            module.training = False
 
 
 ADAPTER = "default"

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from algorithms.config.errors import ConfigError
+from algorithms.models.products import OneDNNLinear
 from algorithms.utils.process import logger_level
 
 # Weights that share a scale, as in the paper.
@@ -28,12 +29,11 @@ class NF4Linear(nn.Linear):
     @property
     def weight(self) -> torch.Tensor:  # type: ignore[override]  # nn.Linear has a parameter
         """[outputs, inputs], in the dtype that it was quantized from."""
-        from bitsandbytes.functional import QuantState, dequantize_4bit, get_4bit_type
+        from bitsandbytes.functional import QuantState, dequantize_4bit
 
-        # In rows of a block: on the CPU blocks that end within a row come out wrong.
-        shape, device = torch.Size((len(self.nf4_scales), BLOCK)), self.nf4_codes.device
-        levels = get_4bit_type("nf4", device=str(device), blocksize=BLOCK)
-        state = QuantState(self.nf4_scales, shape, levels, BLOCK, "nf4", self.nf4_dtype)
+        # In rows of a block: on the CPU blocks that end within a row come out wrong. The table of levels is not read.
+        shape = torch.Size((len(self.nf4_scales), BLOCK))
+        state = QuantState(self.nf4_scales, shape, blocksize=BLOCK, quant_type="nf4", dtype=self.nf4_dtype)
         return dequantize_4bit(self.nf4_codes, state).view(self.out_features, self.in_features)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
@@ -69,7 +69,7 @@ def quantize_base(layers: dict[str, Any], device: torch.device) -> None:
 
     for name, layer in layers.items():
         base = layer.base_layer
-        if not isinstance(base, nn.Linear) or base.weight.numel() % BLOCK:
+        if type(base) not in (nn.Linear, OneDNNLinear) or base.weight.numel() % BLOCK:
             raise ConfigError(
                 f"rl_module.lora_base: {name} is a {type(base).__name__} with {base.weight.numel()} weights, and only "
                 f"nn.Linear is quantized, in blocks of {BLOCK}; fix: rl_module.lora_base=dtype"

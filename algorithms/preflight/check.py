@@ -5,6 +5,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from algorithms.config.errors import ConfigError, shown
+from algorithms.config.placement import sends_adapter
 from algorithms.models.names import ModelFacts, check_model, errors_named, fetch_model, resolve_model, validate_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.preflight.context_window import (
@@ -227,10 +228,12 @@ def validate_vllm_model(config: "BaseConfig", model: ModelFacts) -> None:
         ConfigError: one line with the setting and the fix.
     """
     runners, there = config.env_runners_settings, available()
-    if runners.engine == "vllm" and model.architecture in _OTHER_NAMES:
+    pushed = config.TRAINS and not sends_adapter(config)
+    if pushed and runners.engine == "vllm" and model.architecture in _OTHER_NAMES:
         raise ConfigError(
             f"env_runners.engine: vLLM does not take the trained experts of {model.architecture} under the names that "
-            "transformers gives them; fix: env_runners.engine=transformers"
+            "transformers gives them; fix: env_runners.engine=transformers, or an adapter (rl_module.lora_rank=16 "
+            "env_runners.lora_weights=adapter)"
         )
     if runners.engine != "vllm" or there is None or there.where != "this machine":
         return

@@ -147,9 +147,15 @@ def _converted(source: Path, dtype: str, *, tied: bool) -> "Iterator[dict[str, t
 
     from algorithms.train.tensor_files import read_tensors
 
+    def converted(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        found = tensor.to(getattr(torch, dtype))
+        if not found.isfinite().equal(tensor.isfinite()):
+            raise ExportError(f"--dtype: {name} has values beyond {dtype}; fix: --dtype bfloat16")
+        return found
+
     for tensors in read_tensors(source, "model"):
         yield {
-            name: tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
-            for name, tensor in tensors.items()
-            if not (tied and name == "lm_head.weight")
+            name: converted(name, tensor) for name, tensor in tensors.items() if not (tied and name == "lm_head.weight")
         }

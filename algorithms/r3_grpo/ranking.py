@@ -149,7 +149,7 @@ class Ranking(Mechanism):
             rng=self._chance() if self.settings.order == "random" else None,
         )
         # What ranks add to: some environments pay less than 0 for an incorrect answer.
-        paid = min(0.0, *(sample.rollout.reward for sample in group.samples))
+        paid = min(0.0, min((sample.rollout.reward for sample in group.samples), default=0.0))
         for index in np.flatnonzero(ranked):
             sample = group.samples[index]
             sample.shaped_reward = paid + float(rewards[index]) + sample.length_penalty

@@ -32,6 +32,12 @@ class AbsentError(Exception):
         self.value = value
 
 
+def _is_picture(cell: Any) -> bool:
+    """Return whether a cell holds a picture, or several, as Parquet files of the Hub do: bytes, or their path."""
+    first = cell[0] if isinstance(cell, list | tuple) and cell else cell
+    return isinstance(first, bytes) or (isinstance(first, Mapping) and "bytes" in first)
+
+
 @dataclass
 class RowReader:
     """Reads the rows of one data set.
@@ -55,7 +61,7 @@ class RowReader:
 
         Raises:
             AbsentError: Its reference says that there is none.
-            UnusableError: It has no problem, or under a preset no answer.
+            UnusableError: It has no problem, or one with a picture, or under a preset no answer.
             DataError: It cannot be used.
         """
         preset, columns = self.format.preset, self.format.columns
@@ -63,6 +69,9 @@ class RowReader:
         if preset and preset.pose:
             row = {**row, **self._posed(number, row, preset.pose)}
         turns, problem = self._problem(number, row)
+        if "<image>" in problem or any(map(_is_picture, (row.get("image"), row.get("images")))):
+            what = "the problem has a picture, which no text model sees"
+            raise UnusableError.at(self.source.text, what, "leave the row out", row=number)
         answer = self._answer(number, row)
         if preset and preset.context and isinstance(context := row.get(preset.context), str) and context.strip():
             problem = f"{self._encodable(number, preset.context, context.strip())}\n\n{problem}"

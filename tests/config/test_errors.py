@@ -99,7 +99,7 @@ CONTRADICTIONS = [
     ),
     (
         {"evaluation": {"samples": 4}},
-        "evaluation.k: 8 is more than evaluation.samples, 4; fix: evaluation.samples=8",
+        "evaluation.k: 8 is more than evaluation.samples, 4; fix: evaluation.samples=8, or evaluation.k=[1]",
     ),
     (
         {"evaluation": {"temperature": 0.0, "samples": 1}},

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from algorithms.evaluation.config import BenchmarksConfig
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.models.names import ModelFacts, fetch_model, resolve_model, validate_model
 from algorithms.preflight.check import validate_vllm_model
@@ -262,6 +263,8 @@ def test_a_silent_hub_counts_as_unreachable(monkeypatch):
 def test_experts_that_vllm_does_not_take_are_refused(architecture):
     model = ModelFacts("moe", architecture, 1000, 1, 1, 4, None)
     asked = GRPOConfig().env_runners(engine="vllm")
-    with pytest.raises(ConfigError, match=rf"^env_runners.engine: .* {architecture} .*engine=transformers$"):
+    with pytest.raises(ConfigError, match=rf"^env_runners.engine: .* {architecture} .*engine=transformers, or an"):
         validate_vllm_model(asked, model)
+    validate_vllm_model(asked.copy().rl_module(lora_rank=16).env_runners(lora_weights="adapter"), model)
+    validate_vllm_model(BenchmarksConfig().apply({"env_runners": {"engine": "vllm"}}), model)
     validate_vllm_model(asked.env_runners(engine="transformers"), model)

@@ -210,6 +210,19 @@ def test_types_of_parquet_are_read_as_their_values(tmp_path: Path, column: pa.Ar
     assert load_queries(str(tmp_path / "a.parquet"))[0].answer == "18"
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"problem": "<image>What is x?", "answer": "2"},
+        {"problem": "What is x?", "answer": "2", "images": [{"bytes": None, "path": "a.png"}]},
+        {"problem": "What is x?", "answer": "2", "image": {"bytes": "iVBOR", "path": None}},
+    ],
+)
+def test_a_problem_with_a_picture_is_refused(tmp_path: Path, row: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="row 2: the problem has a picture, .* fix: leave the row out"):
+        load_queries(write(tmp_path, [{"problem": "1 + 1", "answer": "2", "images": [], "image": "python:3.12"}, row]))
+
+
 ABSENT = ["proof", "Proof", "notfound", "Not Found", "None", "none.", "N/A", "n/a", "\\text{proof}", "$\\text{N/A}$"]
 
 

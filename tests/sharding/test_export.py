@@ -17,6 +17,7 @@ from algorithms.export import main
 from algorithms.learner.group import update_learners
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
+from algorithms.publishing.model_folder import ExportError, _converted
 from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.types import Sampling
@@ -91,6 +92,13 @@ def test_bfloat16_is_the_weights_type_in_the_file_and_in_the_configuration(run, 
     assert loaded.dtype == torch.bfloat16
     assert all(torch.equal(loaded.state_dict()[name], state.bfloat16()) for name, state in states[2].items())
     assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")  # tied: the embeddings are the head
+
+
+def test_a_weight_beyond_float16_is_not_made_infinite(tmp_path):
+    write_tensors(tmp_path, "model", [{"weight": torch.tensor([1.0, 7e4])}])
+    with pytest.raises(ExportError, match="--dtype: weight has values beyond float16; fix: --dtype bfloat16"):
+        list(_converted(tmp_path, "float16", tied=False))
+    assert next(_converted(tmp_path, "bfloat16", tied=False))["weight"].dtype == torch.bfloat16
 
 
 @pytest.mark.vllm

@@ -4,9 +4,10 @@ import copy
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2ForCausalLM
 
 from algorithms.config.errors import ConfigError
+from algorithms.learner import learner
 from algorithms.learner.flops import ModelShape
 from algorithms.learner.forward import ForwardSettings
 from algorithms.learner.model import adapted_layers, add_adapter
@@ -70,6 +71,16 @@ def test_a_layer_that_keeps_its_matrix_transposed_is_refused():
     add_adapter(lm, rank=2, alpha=4.0)
     with pytest.raises(ConfigError, match=r"rl_module.lora_base: .* is a Conv1D with 768 weights, and only nn.Linear"):
         quantize_base(adapted_layers(lm), CPU)
+
+
+def test_packed_attention_is_tried_where_the_codes_are(config, build, monkeypatch):
+    """On a GPU it would else fail for the one reason that the rest of the model is still in the CPU's memory."""
+    done, whole = [], Qwen2ForCausalLM.to
+    monkeypatch.setattr(learner, "quantize_base", lambda *_: done.append("quantized"))
+    monkeypatch.setattr(learner, "try_packed_attention", lambda lm: done.append("tried") or "not here")
+    monkeypatch.setattr(Qwen2ForCausalLM, "to", lambda lm, *to: done.append("moved") or whole(lm, *to))
+    build(config.rl_module(lora_rank=4, lora_base="nf4"))
+    assert done[done.index("quantized") :][:3] == ["quantized", "moved", "tried"]
 
 
 @pytest.mark.parametrize(

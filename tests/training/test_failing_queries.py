@@ -108,13 +108,18 @@ def test_tools_that_mostly_fail_are_said_at_the_step(grpo_config, build, caplog)
     assert "4 of 4 calls of search failed (100%): its server is gone." in warning
 
 
-def test_a_run_ends_when_more_of_its_episodes_fail_than_it_may_and_can_be_saved_as_it_was(grpo_config, build):
+def test_a_run_ends_when_more_of_its_episodes_fail_than_it_may_and_can_be_saved_as_it_was(
+    grpo_config, build, monkeypatch
+):
     config = failing(grpo_config, only=["fine", "raises"]).training(queries_per_step=2)
     algorithm = build(config.env_runners(max_failed_share=0.4))
     said = "env_runners.max_failed_share: 2 of 4 episodes failed .50%.: step: .*no such tool.*; fix: .*more than 40%"
     with pytest.raises(EpisodesFailed, match=said):
         train(algorithm, 1)
     assert algorithm.in_step and algorithm.can_be_saved
+    monkeypatch.setattr(Exiting, "verify", lambda *_: Verdict(True, Reason.EQUAL))  # what failed is back
+    train(algorithm, 1)
+    assert algorithm.steps_done == 1
 
 
 def test_an_evaluation_counts_failed_answers_as_incorrect_and_says_so(grpo_config, build, caplog):

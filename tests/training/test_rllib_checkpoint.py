@@ -17,7 +17,7 @@ def test_rllibs_own_checkpoint_resumes_as_exactly_as_ours(r3_config, build, tmp_
     stored = len(whole.history)
     expected = train(whole, 2)
     resumed = build(r3_config.copy())
-    resumed.restore_from_path(path)
+    resumed.restore_from_path(f"file://{path}")
     assert stored and len(resumed.history) == stored
     assert train(resumed, 2) == expected
     assert largest_difference(weights(whole), weights(resumed)) == 0.0
