@@ -57,8 +57,8 @@ def reason_of(text: str) -> str:
     return Reason(text) if text in [*Reason] else str(text)
 
 
-# Reasons after which nothing is known of the answer: its rollout leaves the group. `ungraded` is a verifier's own word.
 _ROUNDING = 1e-6
+# Reasons after which nothing is known of the answer: its rollout leaves the group. `ungraded` is a verifier's own word.
 UNTRUSTED = frozenset({Reason.TIMEOUT, Reason.ERROR, Reason.UNGRADED})
 
 

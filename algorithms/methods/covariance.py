@@ -6,7 +6,6 @@ import numpy as np
 
 from algorithms.config.errors import ConfigError
 from algorithms.grpo.mechanism import Mechanism, Sample, Settings, StepBatch, setting, term
-from algorithms.losses.base import load_objective
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -49,6 +48,8 @@ class Covariance(Mechanism):
     @classmethod
     def check(cls, settings: CovarianceSettings, config: "BaseConfig") -> None:
         """Raise ConfigError where a token without an advantage is moved by its neighbors', in the response's ratio."""
+        from algorithms.losses.base import load_objective  # with torch, which the rest here does without
+
         training = config.training_settings
         shared = training.ratio_level == "sequence" or not load_objective(training.objective)().token_local
         if settings.enabled and settings.mode == "clip" and shared:

@@ -87,7 +87,7 @@ class GemEnv(SeededEnv):
 
 
 def _text(observation: str, info: Mapping[str, Any]) -> str:
-    return "\n".join(part.strip() for part in map(str, (observation, info.get("suffix", ""))) if part)
+    return "\n".join(str(part).strip() for part in (observation, info.get("suffix")) if part)
 
 
 def _import_gem() -> ModuleType:

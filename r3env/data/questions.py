@@ -53,25 +53,32 @@ def mmlu(row: Row) -> dict[str, Any]:
 
 def with_options(row: Row) -> dict[str, Any]:
     """Pose a row with `options`, a list or by letter; its `answer` is a letter, a place from 0 or an option's text."""
-    options, answer = listed(row["options"]), row["answer"]
-    if not options:
-        return {}
-    letters, texts, said = ascii_uppercase[: len(options)], [str(option).strip() for option in options], str(answer)
-    letter = said.strip() if len(said.strip()) == 1 and said.strip() in letters else None
-    if letter is None and texts.count(said.strip()) == 1:
-        letter = letters[texts.index(said.strip())]
-    elif letter is None and isinstance(answer, int) and 0 <= answer < len(options):
-        letter = letters[answer]
-    return {"question": posed(_in_text(row), options), "answer": letter}
+    options = listed(row["options"])
+    return {"question": posed(_in_text(row), options), "answer": _letter(row["answer"], options)} if options else {}
 
 
 def in_columns(row: Row) -> dict[str, Any]:
     """Pose a row whose options are columns A, B and so on, as CSV files of MMLU and C-Eval have them."""
-    name = "question" if "question" in row else "Question"
+    name, answer = ("question", "answer") if "question" in row else ("Question", "Answer")
     options = [row[letter] for letter in itertools.takewhile(row.__contains__, ascii_uppercase)]
-    while options and is_null(options[-1]):
+    while options and (is_null(options[-1]) or not str(options[-1]).strip()):
         options.pop()
-    return {name: posed(row[name], options)}
+    return {name: posed(row[name], options), answer: _letter(row[answer], options)}
+
+
+def _letter(answer: Any, options: Sequence[Any]) -> str | None:
+    """Return the letter of an answer that is a letter, an option's text or a place from 0; None where it is none.
+
+    A number is a place, unless the options are numbers.
+    """
+    said, texts = str(answer).strip(), [str(option).strip() for option in options]
+    letters = ascii_uppercase[: len(options)]
+    of_text = letters[texts.index(said)] if texts.count(said) == 1 else None
+    of_place = letters[int(said)] if said.isdecimal() and len(said) < 3 and int(said) < len(letters) else None
+    if len(said) == 1 and said in letters:
+        return said
+    by_text_first = isinstance(answer, str) or all(isinstance(option, int | float) for option in options)
+    return (of_text or of_place) if by_text_first else (of_place or of_text)
 
 
 def _in_text(row: Row) -> Any:

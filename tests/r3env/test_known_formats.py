@@ -129,6 +129,8 @@ CHOICES: dict[str, dict[str, Any]] = {
         "answer": 1,
         "context": None,
     },
+    "options and a place, in CSV": {"question": P, "options": "['4', '5', '6']", "answer": "1"},
+    "options in columns, and the text of one": {"question": P, "A": "4", "B": "5", "C": "6", "D": " ", "answer": "5"},
     "ARC": {"id": "1", "question": P, "choices": {"text": OPTIONS, "label": ["1", "2", "3"]}, "answerKey": "2"},
 }
 
@@ -140,6 +142,12 @@ def test_questions_with_options_are_posed_with_them(tmp_path: Path, name: str) -
     env = ChoiceEnv(write(tmp_path, CHOICES[name]))
     env.reset(seed=0)
     assert env.step("Answer: B")[1] == 1.0
+
+
+@pytest.mark.parametrize(("answer", "letter"), [(1, "B"), ("1", "C"), (5, "D"), ("B", "B")])
+def test_a_number_is_a_place_among_texts(tmp_path: Path, answer: Any, letter: str) -> None:
+    row = {"question": P, "options": ["0", "2", "1", "5"], "answer": answer}
+    assert load_queries(write(tmp_path, row))[0].answer == letter
 
 
 def test_the_four_options_of_gpqa_are_posed(tmp_path: Path) -> None:

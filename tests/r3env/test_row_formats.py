@@ -213,7 +213,7 @@ def test_types_of_parquet_are_read_as_their_values(tmp_path: Path, column: pa.Ar
 @pytest.mark.parametrize(
     "row",
     [
-        {"problem": "<image>What is x?", "answer": "2"},
+        {"problem": "<image 1>What is x?", "answer": "2", "images": ["a.png"]},
         {"problem": "What is x?", "answer": "2", "images": [{"bytes": None, "path": "a.png"}]},
         {"problem": "What is x?", "answer": "2", "image": {"bytes": "iVBOR", "path": None}},
     ],

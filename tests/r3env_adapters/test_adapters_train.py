@@ -24,7 +24,7 @@ GEM = (
     "environment.id=r3env.adapters.gem:Gem-v0",
     "environment.data=train",
     "evaluation.data=heldout",
-    "environment.options.name=game:Minesweeper-v0-easy",
+    "environment.options.name=game:GuessTheNumber-v0-easy",
 )
 SKYRL = (
     "environment.id=r3env.adapters.skyrl_gym:SkyRLGym-v0",
