@@ -69,7 +69,6 @@ from algorithms.rollout.rendering import PromptRenderer
 from algorithms.rollout.reward_actors import RewardActors
 from algorithms.rollout.types import OnProgress, Prompt, Request, Sampling, Split
 from algorithms.rollout.workers import RolloutWorkers
-from algorithms.utils.process import return_free_memory
 from algorithms.utils.rng import RngStream, request_seeds
 from algorithms.utils.start_watch import StartWatch
 from r3env.queries import Query
@@ -292,7 +291,6 @@ class BaseAlgorithm(Algorithm):
         started = time.perf_counter()
         self.stage = stage.__name__
         result = stage(*arguments)
-        return_free_memory()
         self.stage_seconds[f"time/{stage.__name__}"] = time.perf_counter() - started
         return result
 

@@ -23,7 +23,7 @@ from algorithms.config.placement import engine_share, engine_sleeps, sends_adapt
 from algorithms.config.registered import find_registered
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import chat_format, load_tokenizer, stop_token_ids
-from algorithms.rollout.agent_turns import episodes_at_once
+from algorithms.rollout.agent_turns import episodes_at_once, takes_completions
 from algorithms.rollout.attempts import named_length
 from algorithms.rollout.engines.base import DROP_WEIGHTS
 from algorithms.rollout.engines.factory import make_engine
@@ -127,6 +127,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         self.env = makers[Split.TRAIN]()
         self._kept: list[Rollout] = []  # that have ended while `sample` ran
         self._sampled = 0
+        self._runs_agents = takes_completions(self.env)
         settings = self.config.env_runners_settings
         self.episode_runner = EpisodeRunner(
             self.engine,
@@ -163,8 +164,8 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         runner.add(requests)
         kept, self._kept = self._kept, []
         rollouts, metrics = self._seen_by_callbacks(kept + runner.advance(0.0 if kept else seconds))
-        if not runner.unfinished:
-            return_free_memory()  # of episodes, which may have had hundreds of threads
+        if self._runs_agents and not runner.unfinished:
+            return_free_memory()  # of hundreds of threads; elsewhere a step would take a quarter longer
         return RunnerReport(
             rollouts=tuple(rollouts),
             unfinished=runner.unfinished,
@@ -261,7 +262,6 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             if isinstance(weights, ray.ObjectRef):
                 weights = ray.get(weights)  # waits: the driver kills a runner after env_runners.timeout_s
             self.engine.load_weights(weights[DEFAULT_MODULE_ID], int(state.get(WEIGHTS_SEQ_NO, 0)))
-            return_free_memory()  # also of a runner that always has episodes
         return self.engine.weights_version
 
     def sleep_engine(self) -> None:

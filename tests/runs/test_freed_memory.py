@@ -54,14 +54,16 @@ def test_a_c_library_without_the_call_is_no_error(monkeypatch):
     process.return_free_memory()
 
 
-def test_a_runner_gives_memory_back_once_its_episodes_have_ended(monkeypatch):
+@pytest.mark.parametrize("agents", [True, False])
+def test_a_runner_of_agents_gives_memory_back_once_its_episodes_have_ended(monkeypatch, agents):
     config = GRPOConfig().environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
     config = config.rl_module(model="embedded:tiny").env_runners(max_num_seqs=2, num_threads=1)
     prompt, sampling = Prompt(MathEnv("embedded:train").uids[0]), Sampling(1.0, 1.0, 4)
     with inference_workers(config, start_ray=None) as workers:
         runner, unfinished = workers.group.local_env_runner, []
+        runner._runs_agents = agents
         monkeypatch.setattr(
             env_runner, "return_free_memory", lambda: unfinished.append(runner.episode_runner.unfinished)
         )
         workers.rollout([Request(i, prompt, i, 100 + i, sampling, Split.EVALUATION) for i in range(6)])
-    assert unfinished and not any(unfinished)
+    assert bool(unfinished) == agents and not any(unfinished)

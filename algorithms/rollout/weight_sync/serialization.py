@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 import torch
 
-from algorithms.utils.process import return_free_memory
-
 BUCKET_BYTES = 512 * 2**20
 # The version of weights that are being replaced: whatever is sampled with them is refused.
 NO_VERSION = -1
@@ -181,8 +179,7 @@ def unpack(buffer: torch.Tensor, specs: Sequence[TensorSpec]) -> list[tuple[str,
 
 
 def release_memory() -> None:
-    """Give memory that is merely kept for later back: the C library's, and torch's on the GPU."""
-    return_free_memory()
+    """Give the GPU's memory that torch keeps for later back to the other processes on it."""
     if torch.cuda.is_available():
         torch.cuda.ipc_collect()
         torch.cuda.empty_cache()
