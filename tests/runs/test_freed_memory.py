@@ -21,19 +21,19 @@ from algorithms.utils.process import return_free_memory
 def mib():
     return psutil.Process().memory_info().rss / 2**20
 
-left = []
+left, together = [], threading.Barrier(100)
 
 def episode():
-    texts = [bytearray(2000) for _ in range(3000)]
+    texts = [bytearray(2000) for _ in range(500)]
+    together.wait(60)
     left.extend(texts[::50])
 
 before = mib()
-for _ in range(3):
-    threads = [threading.Thread(target=episode) for _ in range(100)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+threads = [threading.Thread(target=episode) for _ in range(100)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(60)
 left.clear()
 threads.clear()
 grown = mib() - before
