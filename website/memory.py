@@ -28,7 +28,7 @@ WAYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "bfloat16 weights too": ("learners.moments=8bit", "learners.weights=bfloat16"),
         "LoRA": ("rl_module.lora_rank=16",),
         # The engine's weights decide: what the learner leaves is theirs.
-        "QLoRA": ("rl_module.lora_rank=16", "rl_module.lora_base=nf4", "env_runners.gpu_memory_utilization=0.7"),
+        "QLoRA": ("rl_module.lora_rank=16", "rl_module.lora_base=nf4", "env_runners.gpu_memory_utilization=0.75"),
     }
 )
 _QWEN3 = {"model_type": "qwen3", "vocab_size": 151_936, "head_dim": 128, "num_key_value_heads": 8}
@@ -74,7 +74,7 @@ and the libraries. A T4 has 16 GB and no bfloat16: see [small GPUs](../guides/sm
 _TAIL = """
 `all weights` trains every weight with float32 moments. `8-bit moments` is `learners.moments: 8bit`,
 `bfloat16 weights too` has `learners.weights: bfloat16` beside it, `LoRA` is
-`rl_module.lora_rank: 16`, `QLoRA` has `rl_module.lora_base: nf4` and `env_runners.gpu_memory_utilization: 0.7`
+`rl_module.lora_rank: 16`, `QLoRA` has `rl_module.lora_base: nf4` and `env_runners.gpu_memory_utilization: 0.75`
 beside it.
 """
 _EXPECTED = f"""
