@@ -73,8 +73,8 @@ class RowReader:
         if preset and preset.pose:
             row = {**row, **self._posed(number, row, preset.pose)}
         turns, problem = self._problem(number, row)
-        named = any("image" in name for name in row) and _IMAGE.search(problem)
-        if named or any(map(_is_picture, row.values())):
+        images = [cell for name, cell in row.items() if "image" in name]
+        if any(map(_is_picture, images)) or (images and _IMAGE.search(problem)):
             what = "the problem has a picture, which no text model sees"
             raise UnusableError.at(self.source.text, what, "leave the row out", row=number)
         answer = self._answer(number, row)
