@@ -265,8 +265,7 @@ class BaseAlgorithm(Algorithm):
         """Note the state at the start of a step, which is saved until the step changes something."""
         self.prove_learner()
         if self.in_step:  # the last one failed: it is repeated, with engines that may sleep or have older weights
-            if self.stage != "collect_rollouts":  # which repeats itself from its first round
-                self.source.restart(self.began)
+            self.source.repeat(self.steps_done, self.began)
             self.rollout_workers.push_weights()
         # The last step's rollouts go before this step's come: together they would double the memory.
         self.batch = StepBatch(self.steps_done)

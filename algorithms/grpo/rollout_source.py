@@ -163,6 +163,16 @@ class RolloutSource:
         self._repeated = {each["step"]: each for each in state.get("under_way", ())}
         self._sampler.taken = {step: list(each["queries"]) for step, each in self._repeated.items()}
 
+    def repeat(self, step: int, began: Mapping[str, Any]) -> None:
+        """Have a step that failed come again: from its first round if that is still here, else from its queries.
+
+        Args:
+            step: its number.
+            began: the state when it began.
+        """
+        if not self._steps or self._steps[0].step != step:
+            self.restart(began)
+
     def _begin_steps(self, step: int) -> StepRollouts:
         """Begin the rollouts of all steps that these weights may sample for; return the step's own."""
         if self._steps and self._steps[0].step != step:

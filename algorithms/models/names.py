@@ -312,7 +312,7 @@ def model_facts(name: str, path: str, revision: str | None = None, trust_remote_
         text_of=composite_name(config) if is_composite(config) else None,
         linear=_linear(model),
         short_context=_short_context(text),
-        head=_head_weights(model),
+        head=0 if (head := _head(model)) is None else head.weight.numel(),
     )
 
 
@@ -321,10 +321,7 @@ def _linear(model: Any) -> tuple[tuple[str, int, int], ...]:
     from transformers.pytorch_utils import Conv1D
 
     sizes, weights = Counter[str](), Counter[str]()
-    try:
-        head = model.get_output_embeddings()
-    except (AttributeError, NotImplementedError):  # a model with code of its own
-        head = None
+    head = _head(model)
     for name, module in model.named_modules():
         if isinstance(module, Linear | Conv1D) and module is not head:
             end = name.rpartition(".")[2]
@@ -348,11 +345,11 @@ def _embeddings(model: Any) -> int | None:
         return None
 
 
-def _head_weights(model: Any) -> int:
+def _head(model: Any) -> Any:
     try:
-        return int(model.get_output_embeddings().weight.numel())
+        return model.get_output_embeddings()
     except (AttributeError, NotImplementedError):  # a model with code of its own
-        return 0
+        return None
 
 
 def _is_like_a_folder(path: Path) -> bool:

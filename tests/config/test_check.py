@@ -262,6 +262,19 @@ def test_a_missing_vllm_is_reported_by_the_check_and_refused_by_the_start(config
         validate_start(config)
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "other"), [("learners.moments", "8bit", "float32"), ("rl_module.lora_base", "nf4", "dtype")]
+)
+def test_what_needs_bitsandbytes_is_refused_without_it(config, monkeypatch, name, given, other):
+    monkeypatch.setattr("algorithms.preflight.resources._is_installed", lambda package: package != "bitsandbytes")
+    section, _, setting = name.partition(".")
+    config.rl_module(lora_rank=4).apply({section: {setting: given}})
+    with pytest.raises(
+        ConfigError, match=rf"^{name}: bitsandbytes is not installed; fix: pip install .* {name}={other}$"
+    ):
+        validate_start(config)
+
+
 def test_an_engine_without_vllm_names_what_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
     for name in ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_LOGGING_LEVEL", "VLLM_CPU_KVCACHE_SPACE"):

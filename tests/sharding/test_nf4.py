@@ -21,10 +21,11 @@ from .jobs import Setting, model, rows
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(params=[torch.float32, torch.bfloat16], ids=str)
+@pytest.fixture(params=[(torch.float32, False), (torch.bfloat16, False), (torch.float32, True)], ids=str)
 def pair(request):
-    """A model with its base in 4 bits, and one whose base is what these stand for."""
-    plain = model(Setting(lora_rank=4, dtype=request.param))
+    """A model with its base in 4 bits, and one whose base is what these stand for; also with recomputed layers."""
+    dtype, checkpointing = request.param
+    plain = model(Setting(lora_rank=4, dtype=dtype, checkpointing=checkpointing))
     quantized = copy.deepcopy(plain)
     quantize_base(adapted_layers(quantized), CPU)
     for name, layer in adapted_layers(quantized).items():
