@@ -88,6 +88,7 @@ def spelling_pair(gold: str, answer: str) -> tuple[str, str] | None:
     if unconditional is None:
         return None
     gold, answer = map(_both_signs, _as_lists(*map(_clean, unconditional)))
+    gold = gold if "=" in answer else strip_assignment(gold)
     if _ANGLE.fullmatch(answer) and "\\pi" in gold:
         answer = _DEGREES.sub(_RADIANS, answer)
     elif _ANGLE.fullmatch(gold) and "\\pi" in answer:

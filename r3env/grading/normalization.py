@@ -140,8 +140,10 @@ _ONLY_FOR_COMPARING = (
     (re.compile(r"\s+"), " "),
 )
 _TEXT = re.compile(r"\\(?:text(?:bf|rm|it|normal)?|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
+_ARGUMENT = r"-?(?:[a-zA-Z]|\d+(?:\.\d+)?)"
 _NAME = re.compile(
-    r"(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_(?:\w|\{\w+\}))?(?:\([a-zA-Z]\))?\s*(?:=(?!=)|\\approx(?![a-zA-Z]))\s*"
+    rf"(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_(?:\w|\{{\w+\}}))?'{{0,3}}(?:\({_ARGUMENT}(?:,\s*{_ARGUMENT})*\))?"
+    r"\s*(?:=(?!=)|\\approx(?![a-zA-Z]))\s*"
 )
 _INDEX = r"_\s*(?:\w|\{\s*\w+\s*\})"
 _PRIMED = re.compile(  # but not the apostrophe of John's
@@ -184,7 +186,7 @@ def unwrap(text: str) -> str:
 
 
 def strip_assignment(text: str) -> str:
-    r"""Return the right side of `x = 5` or `f(x) = 5`; other texts as they are."""
+    r"""Return the right side of `x = 5` or `f'(2) = 5`; other texts as they are."""
     assigned = _NAME.match(text)
     return text[assigned.end() :] if assigned and text.count("=") <= 1 else text
 

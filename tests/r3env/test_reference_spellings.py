@@ -325,6 +325,10 @@ x**2+1 | x^2+1
 an ellipse | \text{ellipse}
 x > -1 \text{ and } x \le 2 | (-1,2]
 x \ge 1 and x \le 5 | 1 \le x \le 5
+12 | f'(2)=12
+-4 | f''(0) = -4
+\sqrt2 | f(-1)=\sqrt{2}
+12 \text{ cm} | g(1, 2) = 12
 """,
         r"""
 90^\circ | \frac{\pi}{3}
@@ -357,6 +361,10 @@ x > -1 \text{ and } x \le 2 | (-1,2)
 x > -1 \text{ and } y < 2 | (-1,2)
 x > 1 and x < 2 or x > 3 | (1,2)
 \text{all integers} | \mathbb{N}
+13 | f'(2)=12
+f(3)=12 | f(2)=12
+f(2)=12 | f'(2)=12
+12 | x(x-1)=12
 the odd | an even
 """,
     ),
