@@ -125,6 +125,7 @@ _REWRITES = (
     (re.compile(r"^\s*(?:\\approx(?![a-zA-Z])|\u2248|=)"), ""),
     (re.compile(rf"^(\s*\\text(?:bf|rm)?\s*\{{)?\s*{_LABEL}\s*(?::|\bis\b:?)(?=\s*[^\s}}])", re.I), r"\1"),
 )
+_SET = r"[A-Z](?:'|\^c)*"
 _ONLY_FOR_COMPARING = (
     (re.compile(r"([_^])\s*\{\s*(\w)\s*\}(?!\s*\d)"), r"\1\2"),
     (re.compile(r"\\([lg]e|ne)q(?:slant)?(?![a-zA-Z])"), r"\\\1"),
@@ -138,6 +139,8 @@ _ONLY_FOR_COMPARING = (
     (re.compile(r"\\(?:left|right)(?![a-zA-Z])"), ""),
     (re.compile(r"(?<![\d\s])\s+|(?<!\s)\s++(?!\d)"), ""),
     (re.compile(r"\s+"), " "),
+    # The parser knows no sets by name: those of a union, or of an intersection, in one order.
+    (re.compile(rf"\A{_SET}(\\c[ua]p){_SET}(?:\1{_SET})*\Z"), lambda m: m[1].join(sorted(m[0].split(m[1])))),
 )
 _TEXT = re.compile(r"\\(?:text(?:bf|rm|it|normal)?|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
 _ARGUMENT = r"-?(?:[a-zA-Z]|\d+(?:\.\d+)?)"

@@ -335,6 +335,8 @@ an ellipse | \text{ellipse}
 x > -1 \text{ and } x \le 2 | (-1,2]
 x \ge 1 and x \le 5 | 1 \le x \le 5
 12 | f'(2)=12
+B' \cup A | A \cup B'
+C \cap A^c \cap B | A^{c}\cap B\cap C
 -4 | f''(0) = -4
 \sqrt2 | f(-1)=\sqrt{2}
 12 \text{ cm} | g(1, 2) = 12
@@ -371,6 +373,9 @@ x > -1 \text{ and } y < 2 | (-1,2)
 x > 1 and x < 2 or x > 3 | (1,2)
 \text{all integers} | \mathbb{N}
 13 | f'(2)=12
+A' \cup B | A \cup B'
+A \cap B' | A \cup B'
+A \cap B \cup C | A \cap C \cup B
 f(3)=12 | f(2)=12
 f(2)=12 | f'(2)=12
 12 | x(x-1)=12
