@@ -6,7 +6,7 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any
 
@@ -60,10 +60,16 @@ def with_options(row: Row) -> dict[str, Any]:
 def in_columns(row: Row) -> dict[str, Any]:
     """Pose a row whose options are columns A, B and so on, as CSV files of MMLU and C-Eval have them."""
     name, answer = ("question", "answer") if "question" in row else ("Question", "Answer")
-    options = [row[letter] for letter in itertools.takewhile(row.__contains__, ascii_uppercase)]
-    while options and (is_null(options[-1]) or not str(options[-1]).strip()):
-        options.pop()
+    options = _without_end(row[letter] for letter in itertools.takewhile(row.__contains__, ascii_uppercase))
     return {name: posed(row[name], options), answer: _letter(row[answer], options)}
+
+
+def _without_end(options: Iterable[Any]) -> list[Any]:
+    """Return options without the empty ones at the end: a column of a table has every letter in every row."""
+    found = list(options)
+    while found and (is_null(found[-1]) or not str(found[-1]).strip()):
+        found.pop()
+    return found
 
 
 def _letter(answer: Any, options: Sequence[Any]) -> str | None:
@@ -96,8 +102,8 @@ def listed(options: Any) -> list[Any]:
             break
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-    if isinstance(options, Mapping):  # a column of a table has every key in every row
-        options = [option for option in options.values() if not is_null(option)]
+    if isinstance(options, Mapping):
+        options = _without_end(options.values())
     if not isinstance(options, Sequence) or isinstance(options, str):
         return []
     found = [_LETTERED.fullmatch(option) if isinstance(option, str) else None for option in options]

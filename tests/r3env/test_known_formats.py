@@ -123,6 +123,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "MMLU-Pro in CSV": {"question": P, "options": json.dumps(OPTIONS), "answer": "B", "answer_index": "1"},
     "RACE": {"article": "", "question": P, "options": OPTIONS, "answer": "B"},
     "MedQA": {"question": P, "options": {"A": "4", "B": "5", "C": "6"}, "answer": "5", "answer_idx": "B"},
+    "MedQA in a table": {"question": P, "options": {"A": "4", "B": "5", "C": "6", "D": None}, "answer": "B"},
     "options and the place of one": {
         "question": P,
         "options": ["(A) 4", "(B) 5", "(C) 6"],
@@ -148,6 +149,12 @@ def test_questions_with_options_are_posed_with_them(tmp_path: Path, name: str) -
 def test_a_number_is_a_place_among_texts(tmp_path: Path, answer: Any, letter: str) -> None:
     row = {"question": P, "options": ["0", "2", "1", "5"], "answer": answer}
     assert load_queries(write(tmp_path, row))[0].answer == letter
+
+
+def test_an_option_that_is_missing_between_others_moves_no_letter(tmp_path: Path) -> None:
+    row = {"question": P, "options": {"A": "4", "B": None, "C": "5", "D": "6"}, "answer": "C"}
+    with pytest.raises(DataError, match="leaves no queries: 0 queries from 1 rows"):
+        load_queries(write(tmp_path, row))
 
 
 def test_the_four_options_of_gpqa_are_posed(tmp_path: Path) -> None:
