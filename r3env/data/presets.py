@@ -125,6 +125,15 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             {"problem": "problem", "answer": "answer", "uid": "unique_id", "level": "level"},
             split="test",
         ),
+        # Columns problem, solution, answer (or proof, notfound), problem_type, question_type, problem_is_valid and
+        # solution_is_valid (Yes, No, Incomplete), source, synthetic; split train (its dataset card; NeMo-RL keeps the
+        # same rows).
+        "numinamath": Preset(
+            "AI-MO/NuminaMath-1.5",
+            {"problem": "problem", "answer": "answer"},
+            only=MappingProxyType({"problem_is_valid": "Yes", "solution_is_valid": "Yes"}),
+            solution="solution",
+        ),
         # Columns id (a number), problem, solution, answer, url, year; split train (dataset_info in its card).
         "aime24": Preset("HuggingFaceH4/aime_2024", {"problem": "problem", "answer": "answer", "uid": "id"}),
         # Columns id, problem, solution, url; split test. The solution is only `\boxed{204}` (as HELM's AIMEScenario

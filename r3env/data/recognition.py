@@ -58,6 +58,7 @@ _CONVERSATIONS = ("prompt", "messages", "conversations", "context_messages", "in
 
 # By the columns that make it sure: data sets whose problem stands in several columns.
 _POSED: tuple[tuple[str, frozenset[str], Preset], ...] = (
+    ("NuminaMath", frozenset(("problem", "answer", "problem_is_valid", "solution_is_valid")), PRESETS["numinamath"]),
     ("svamp", frozenset(("Body", "Question", "Answer")), PRESETS["svamp"]),
     ("gpqa", frozenset(("Question", "Correct Answer", "Incorrect Answer 1")), PRESETS["gpqa"]),
     ("mmlu-pro", frozenset(("question", "options", "answer", "answer_index")), PRESETS["mmlu-pro"]),
@@ -149,7 +150,7 @@ def recognize(row: Row, columns: Mapping[str, str], preset: Preset | None) -> Fo
         return Format(_of_preset(row, preset) | dict(columns), preset, context=preset.context)
     if not columns.keys() & {"problem", "answer"}:
         for name, signature, posed in _POSED:
-            if signature <= row.keys() and not row.keys() & {*_WHOLE}:
+            if signature <= row.keys() and not row.keys() & {*_WHOLE} - signature:
                 return Format({**posed.columns, **columns}, posed, f"read as {name}", context=posed.context)
     found = dict(columns)
     for name, candidates in (("problem", _problems(row)), ("answer", ANSWER)):

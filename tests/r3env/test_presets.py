@@ -16,6 +16,7 @@ from r3env.grading import grade
 SAMPLES = Path(__file__).parent / "samples"
 ANSWERS = {
     "deepscaler": ["6", "\\frac{1}{6}", "-\\sqrt{5}", "\\text{(C)}", "[2, \\infty)"],
+    "numinamath": ["6", "B"],
     "gsm8k": ["33", "3000", "-5"],
     "math": ["\\frac{7}{3}", "9"],
     "math500": [
@@ -126,6 +127,9 @@ def test_what_the_rows_say_besides_is_used() -> None:
 def test_problems_that_cannot_be_posed_or_graded_are_counted() -> None:
     _, counts = load_table(parse_source(sample("olympiadbench"), preset="olympiadbench"))
     assert (counts.rows, counts.queries, counts.unsuitable) == (4, 3, 1)
+    for preset in ("numinamath", None):  # without one the columns are recognized
+        _, counts = load_table(parse_source(sample("numinamath"), preset=preset))
+        assert (counts.rows, counts.queries, counts.unsuitable, counts.absent) == (5, 2, 2, {"'proof'": 1})
     _, counts = load_table(parse_source(sample("olympiadbench-full"), preset="olympiadbench-full"))
     assert (counts.rows, counts.queries, counts.unusable) == (4, 3, 1)
 
