@@ -210,9 +210,9 @@ def check_model_config(config: AlgorithmConfig) -> None:
             raise ConfigError(f"model_config: {name} has no effect here; fix: {fix}")
 
 
-def given_callbacks(config: AlgorithmConfig) -> set[str]:
-    """Return the places of a configuration's callbacks, as methods and as functions."""
-    methods = {place for kind in _classes(config.callbacks_class) for place in _places(kind)}
+def given_callbacks(config: AlgorithmConfig, made: Iterable[RLlibCallback]) -> set[str]:
+    """Return the places of a configuration's callbacks: as functions, and as methods of what its classes have made."""
+    methods = {place for each in made for place in _places(type(each))}
     return methods | {place for place in CALLBACKS if getattr(config, f"callbacks_{place}")}
 
 

@@ -41,7 +41,7 @@ class RunnerCallbacks:
         lookup: Any = runner.config.stats_cls_lookup
         evaluated = MetricsLogger(stats_cls_lookup=lookup, root=False)
         self._logs = {Split.TRAIN: runner.metrics, Split.EVALUATION: evaluated}
-        self.wanted = not RUNNER_CALLBACKS.isdisjoint(given_callbacks(runner.config))
+        self.wanted = not RUNNER_CALLBACKS.isdisjoint(given_callbacks(runner.config, self.objects))
 
     def call(self, place: str, split: Split, **found: Any) -> None:
         """Call the callbacks of a place; they log to the metrics of the split."""

@@ -178,6 +178,9 @@ REFERENCES: list[tuple[Any, str]] = [
     ("['2', '3']", "2, 3"),
     ("[2, 3]", "[2, 3]"),
     ('["a", "b"]', "a, b"),
+    (["\\frac{1}{2}", "0.5", "$1/2$"], "\\frac{1}{2}"),
+    ('["No solution", "no solution"]', "No solution"),
+    ([1, 1], "1, 1"),
     ("\\boxed{7}", "\\boxed{7}"),
     ("He sells <<9*2=18>>18 every day.\n#### 18", "18"),
     ("So 1,000 + 234.\n#### 1,234", "1234"),
@@ -191,6 +194,15 @@ REFERENCES: list[tuple[Any, str]] = [
 def test_references_are_read_as_what_they_are(tmp_path: Path, given: Any, text: str) -> None:
     path = write(tmp_path, [{"problem": "p", "answer": given}])
     assert load_queries(path)[0].answer == text
+
+
+def test_lists_are_counted_as_each_element_may_be_an_answer_of_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = [["Paris", "City of Paris"], '["2", "3"]', ["18"], ["1/2", "0.5"], "1, 2"]
+    rows = [{"problem": f"p{number}", "answer": answer} for number, answer in enumerate(answers)]
+    load_queries(write(tmp_path, rows))
+    assert "2 references are lists, and a response has to give every element; where each is an answer" in caplog.text
 
 
 @pytest.mark.parametrize(
