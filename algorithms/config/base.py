@@ -13,6 +13,7 @@ from algorithms.config.rllib_names import (
     OUR_NAMES,
     RLLIB_NAMES,
     as_evaluation,
+    check_unset,
     from_rllib,
     holds_search_space,
     is_search_space,
@@ -283,7 +284,9 @@ class BaseConfig(AlgorithmConfig):
             self._search_space = {**self._search_space, "evaluation": others | searched}
             if searched:
                 return
-            self._set("evaluation", as_evaluation(key, value))
+            meant = as_evaluation(key, value)
+            check_unset(key, meant, self.evaluation_settings)
+            self._set("evaluation", meant)
             if key == "evaluation_duration":  # the other one would set RLlib's copy for evaluations too
                 super().__setattr__(key, value)
         elif key == "env_config" and f"environment{_SUFFIX}" in self.__dict__:

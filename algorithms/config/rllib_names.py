@@ -10,6 +10,7 @@ from ray.tune.search.sample import Domain
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.registered import environment_id
+from algorithms.config.schema import Settings
 
 RLLIB_NAMES: Mapping[tuple[str, str], str] = MappingProxyType(
     {
@@ -84,6 +85,26 @@ def as_evaluation(argument: str, value: Any) -> dict[str, Any]:
         fix = "section evaluation; known: explore, env_config.data, env_config.columns"
         raise ConfigError(f"evaluation_config: {unknown[0]} has no effect here; fix: {fix}")
     return settings
+
+
+def check_unset(argument: str, meant: Mapping[str, Any], settings: Settings) -> None:
+    """Check that one of `OF_EVALUATION`, which takes one response per problem, replaces no other number of them.
+
+    Args:
+        argument: its name.
+        meant: what it stands for, see `as_evaluation`.
+        settings: section `evaluation` so far.
+
+    Raises:
+        ConfigError: it would.
+    """
+    for name in ("samples", "k"):
+        own = getattr(settings, name)
+        if name in meant and own not in (meant[name], getattr(type(settings)(), name)):
+            raise ConfigError(
+                f"{argument}: takes one response per problem, and evaluation.{name} is {shown(own)}; fix: leave one of "
+                "them out"
+            )
 
 
 def rllib_arguments(section: str) -> frozenset[str]:

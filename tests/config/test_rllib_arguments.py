@@ -127,6 +127,15 @@ def test_what_is_said_of_evaluations_has_its_effect_or_is_refused_at_once(given,
             change(GRPOConfig())
 
 
+@pytest.mark.parametrize("given", [{"evaluation_duration": 4}, {"evaluation_config": {"explore": False}}])
+def test_what_takes_one_response_per_problem_replaces_no_other_number_of_them(given):
+    named = f"{next(iter(given))}: takes one response per problem, and evaluation"
+    with pytest.raises(ConfigError, match=rf"^{named}\.samples is 4; fix: leave one of them out$"):
+        GRPOConfig().evaluation(samples=4, k=[1, 4], **given)
+    with pytest.raises(ConfigError, match=rf"^{named}\.k is \[2\]; fix: "):
+        GRPOConfig().update_from_dict(GRPOConfig().evaluation(k=[2]).to_dict() | given)  # as Tune does
+
+
 def test_evaluations_are_as_long_and_as_greedy_as_rllib_is_told():
     config = GRPOConfig().evaluation(
         evaluation_interval=1,

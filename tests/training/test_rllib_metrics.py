@@ -224,7 +224,7 @@ def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build, cap
 
 def test_a_remote_runner_answers_and_no_call_costs_its_engine(grpo_config, build):
     config = grpo_config.env_runners(num_env_runners=1).training(max_off_policy_steps=1).callbacks(Episodes)
-    algorithm = build(config.evaluation(evaluation_interval=1, evaluation_duration=4))
+    algorithm = build(config.evaluation(samples=1, k=[1], evaluation_interval=1, evaluation_duration=4))
     assert algorithm.get_module() is not None
     result = algorithm.train()
     assert result[ENV_RUNNER_RESULTS]["longest_turn"] > 0  # callbacks log there too

@@ -54,7 +54,7 @@ def custom_eval_function(algorithm, eval_workers):
 
 def test_a_script_of_an_rllib_user_runs(grpo_config, build, tmp_path):
     config = grpo_config.callbacks(LongestResponse).evaluation(
-        evaluation_interval=1, evaluation_duration=4, evaluation_duration_unit="episodes"
+        samples=1, k=[1], evaluation_interval=1, evaluation_duration=4, evaluation_duration_unit="episodes"
     )
     algo = build(config.evaluation(custom_evaluation_function=custom_eval_function))
     for _ in range(3):
