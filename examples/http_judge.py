@@ -5,7 +5,8 @@ r"""A reward from a judge behind HTTP, asked through one pool of connections tha
         environment.options.reward=examples.http_judge:HttpJudge env_runners.reward_actor.replicas=1
 
 An actor makes the class once. Its call is `async`: all responses of a step wait for the judge at the same time, while
-the engine generates the others. A call that raises is repeated (`env_runners.reward_actor.retries`).
+the engine generates the others. A call that raises is repeated (`env_runners.reward_actor.retries`); one may take
+`environment.grading_timeout_s`, 5 seconds unless you set it.
 """
 
 import json
@@ -22,7 +23,9 @@ class HttpJudge:
     url = "http://127.0.0.1:8009"
 
     def __init__(self) -> None:
-        self.client = httpx.AsyncClient(base_url=self.url, timeout=30.0)
+        # httpx's own limits are 5 seconds and 100 connections; the actor has its own.
+        limits = httpx.Limits(max_connections=None)
+        self.client = httpx.AsyncClient(base_url=self.url, timeout=None, limits=limits)
 
     async def __call__(self, problem: str, response: str, answer: str) -> float:
         """Return the judge's score of a response."""

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import sysconfig
 import threading
 import traceback
 import zlib
@@ -21,6 +22,7 @@ from r3env.spelling import nearest
 _LONGEST_ERROR = 400
 _START_FIX = "start from the folder that holds it, or put that folder on PYTHONPATH"
 _PACKAGE = Path(__file__).parent
+_LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
 # A file is imported once, whichever thread comes first.
 _IMPORTING = threading.RLock()
 # Files by the names that they are imported under.
@@ -133,7 +135,13 @@ def describe(error: BaseException) -> str:
     """Describe in one line what was raised, and where in the user's code."""
     text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_ERROR].rstrip(": ")
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
-    return f"{text} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else text
+    own = [frame for frame in frames if not of_library(frame.filename)] or frames
+    return f"{text} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else text
+
+
+def of_library(file: str) -> bool:
+    """Return whether a file of a traceback is Python's own, or an installed package's."""
+    return file.startswith("<") or any(folder in Path(file).parents for folder in _LIBRARIES)
 
 
 def _is_ours(file: str) -> bool:

@@ -6,7 +6,6 @@ response. Training leaves it out, an evaluation counts it as incorrect.
 
 import math
 import re
-import sysconfig
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from algorithms.rollout.types import Rollout
 from algorithms.utils.errors import RunError
 from algorithms.utils.progress import percent
 from r3env.core import Reason
+from r3env.named_functions import of_library
 from r3env.printable import printable
 from r3env.sandbox.subprocess_scorer import WAITED
 
@@ -27,7 +27,6 @@ _LONGEST_ERROR = 400
 # A handful of answers may all be hard to grade.
 FEWEST_TIMEOUTS = 16
 _OURS = (Path(__file__).parents[1], Path(r3env.__file__).parent)
-_LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
 
 
 class EpisodesFailed(RunError):
@@ -119,8 +118,8 @@ def describe_error(where: str, error: BaseException) -> str:
         error: what was raised.
     """
     text = f"{where}: {' '.join(repr(error).split())}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _within(frame.filename, _OURS)]
-    own = [frame for frame in frames if not _within(frame.filename, _LIBRARIES)] or frames
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
+    own = [frame for frame in frames if not of_library(frame.filename)] or frames
     return f"{text} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else text
 
 
@@ -273,6 +272,5 @@ def one_line(error: str) -> str:
     return line if len(line) <= _LONGEST_ERROR else f"{line[:_LONGEST_ERROR]}…"
 
 
-def _within(file: str, folders: Sequence[Path]) -> bool:
-    path = Path(file)
-    return file.startswith("<") or any(folder in path.parents for folder in folders)
+def _is_ours(file: str) -> bool:
+    return file.startswith("<") or any(folder in Path(file).parents for folder in _OURS)

@@ -119,7 +119,8 @@ def reward_functions(page, tmp_path):
     assert answers(env, "it is 2.05") == [1.0]
     env.close()
     scope = run(judge, page)
-    assert str(scope["Judge"]().client.base_url).startswith("http://127.0.0.1")
+    client = scope["Judge"]().client
+    assert str(client.base_url).startswith("http://127.0.0.1") and client.timeout.read is client.timeout.pool is None
 
 
 def environments(page):

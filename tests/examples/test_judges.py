@@ -7,7 +7,7 @@ import pytest
 import transformers
 
 from algorithms.train.main import main
-from examples.http_judge import Judge, JudgeServer
+from examples.http_judge import HttpJudge, Judge, JudgeServer
 
 
 @pytest.fixture
@@ -62,6 +62,10 @@ def test_a_judge_behind_http_is_asked_again_when_it_refuses(judged_run, judge_se
     assert len(rows) == 12 and {round(row["outcome_reward"], 6) for row in rows} <= {0.0, 0.1, 1.0}
     assert counts["asked"] > 12 and counts["connections"] < counts["asked"], "connections stay open"
     assert all(step["grading/errors"] == 0 and "reward/function/Mine" in step for step in metrics())
+
+
+def test_the_client_waits_for_a_slow_judge_as_long_as_the_run_does():
+    assert HttpJudge().client.timeout.as_dict() == dict.fromkeys(("connect", "read", "write", "pool"))
 
 
 def test_a_classifier_pays_its_probability(judged_run, tmp_path):

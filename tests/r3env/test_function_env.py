@@ -485,6 +485,7 @@ def test_a_function_that_cannot_be_used_is_one_line(folder: Path, reward: Any, l
     [
         ("import no_such_library", "importing it fails: ModuleNotFoundError: No module named 'no_such_library'"),
         ("1/0", "importing it fails: ZeroDivisionError: division by zero (bad.py, line 1)"),
+        ("import json\njson.loads('')", "Expecting value: line 1 column 1 (char 0) (bad.py, line 2)"),
         ("def f(:", "importing it fails: SyntaxError: invalid syntax"),
         ("import sys; sys.exit(3)", "importing it fails: SystemExit: 3"),
         ("import os; os._exit(3)", "importing ends the process"),
