@@ -94,7 +94,7 @@ def transfer_kind(config: "BaseConfig") -> TransferKind:
 
 
 def check_placement(config: "BaseConfig") -> None:
-    """Check for layouts that Ray or vLLM would refuse, or wait for without end.
+    """Check that Ray can give the shares of GPUs, and that weights have a way.
 
     Raises:
         ConfigError: one line with the setting and the fix.
@@ -102,15 +102,6 @@ def check_placement(config: "BaseConfig") -> None:
     _check_share("env_runners.num_gpus_per_env_runner", config.env_runners_settings.num_gpus_per_env_runner)
     _check_share("learners.num_gpus_per_learner", config.learners_settings.num_gpus_per_learner)
     transfer_kind(config)
-    _check_sleep(config)
-    _check_pairs(config)
-    if config.TRAINS and not config.in_evaluation:  # else no learners are made
-        _check_driver(config)
-        _check_learners_apart(config)
-    _check_spares(config)
-    _check_utilization(config)
-    _check_tensor_parallel(config)
-    _check_adapter_dtype(config)
 
 
 def shares_gpu(config: "BaseConfig") -> bool:
@@ -157,101 +148,3 @@ def engine_has_a_learner_beside(config: "BaseConfig") -> bool:
 def _check_share(key: str, gpus: float) -> None:
     if gpus > 1 and gpus != int(gpus):
         raise ConfigError(f"{key}: {gpus:g}: Ray gives whole GPUs, or a part of one; fix: {key}={math.ceil(gpus)}")
-
-
-def _check_sleep(config: "BaseConfig") -> None:
-    runners = config.env_runners_settings
-    if runners.sleep_while_training and runners.engine != "vllm":
-        raise ConfigError(
-            f"env_runners.sleep_while_training: the engine {runners.engine} cannot sleep; fix: env_runners.engine=vllm"
-        )
-
-
-def _check_driver(config: "BaseConfig") -> None:
-    """What computes in the driver computes on GPU 0, and Ray, which does not know of it, gives that to an actor too."""
-    runners, learners = config.env_runners_settings, config.learners_settings
-    apart = bool(runners.num_env_runners) != bool(learners.num_learners)
-    if apart and runners.engine == "vllm" and learners.num_gpus_per_learner > 0 and engine_is_on_gpu(config):
-        key, one, other = (
-            ("env_runners.num_env_runners", "engine", "a learner")
-            if learners.num_learners
-            else ("learners.num_learners", "learner", "an engine")
-        )
-        raise ConfigError(
-            f"{key}: is 0, so the {one} computes in the driver, on GPU 0, which Ray gives to {other} as well; fix: "
-            f"{key}=1, and for both on one GPU env_runners.num_gpus_per_env_runner={RUNNER_SHARE} "
-            f"learners.num_gpus_per_learner={LEARNER_SHARE}"
-        )
-
-
-def _check_pairs(config: "BaseConfig") -> None:
-    """Parts of GPUs are of use only when one of each kind lands on every GPU."""
-    runners, learners = config.env_runners_settings, config.learners_settings
-    if not (runners.num_env_runners and learners.num_learners and shares_gpu(config)):
-        return
-    engine, learner = runners.num_gpus_per_env_runner, learners.num_gpus_per_learner
-    if runners.sleep_while_training and placement(config) is not Placement.SHARED_GPUS:
-        raise ConfigError(
-            f"env_runners.sleep_while_training: {runners.num_env_runners} env runners of {engine:g} and "
-            f"{learners.num_learners} learners of {learner:g} GPUs do not pair up, one of each on a GPU; fix: as many "
-            f"env runners as learners, num_gpus_per_env_runner={RUNNER_SHARE} and num_gpus_per_learner={LEARNER_SHARE}"
-        )
-
-
-def _check_learners_apart(config: "BaseConfig") -> None:
-    learners, share = config.learners_settings, config.learners_settings.num_gpus_per_learner
-    if learners.num_learners > 1 and 0 < share <= 0.5 and placement(config) is not Placement.SHARED_GPUS:
-        raise ConfigError(
-            f"learners.num_gpus_per_learner: {share:g}: Ray puts two learners on one GPU, where NCCL does not join "
-            "them; fix: learners.num_gpus_per_learner=1, or an engine beside each, as in "
-            "configs/deepscaler_r1_1p5b_shared.yaml"
-        )
-
-
-def _check_spares(config: "BaseConfig") -> None:
-    spares = config.env_runners_settings.spares
-    if not spares or config.in_evaluation:  # RLlib's copy for runners of its own, which there are none of
-        return
-    if not config.env_runners_settings.num_env_runners:
-        raise ConfigError(
-            f"env_runners.spares: {spares}, and the only engine is in the driver's process, where no spare can "
-            "replace it; fix: env_runners.num_env_runners=1, or env_runners.spares=0"
-        )
-    if placement(config) is Placement.SHARED_GPUS:
-        raise ConfigError(
-            f"env_runners.spares: {spares}, and every engine shares its GPU with a learner, which a spare does not "
-            "have; fix: env_runners.spares=0"
-        )
-
-
-def _check_utilization(config: "BaseConfig") -> None:
-    if config.env_runners_settings.engine == "vllm" and shares_gpu(config) and engine_share(config) is None:
-        raise ConfigError(
-            "env_runners.gpu_memory_utilization: is not set, and vLLM would take nearly all of a GPU that a "
-            "learner needs too; fix: env_runners.gpu_memory_utilization=0.45"
-        )
-
-
-def _check_adapter_dtype(config: "BaseConfig") -> None:
-    if sends_adapter(config) and engine_is_on_gpu(config) and config.env_runners_settings.dtype == "float32":
-        raise ConfigError(
-            "env_runners.dtype: on a GPU vLLM computes an adapter in 16 bits alone; fix: env_runners.dtype=bfloat16, "
-            "or env_runners.lora_weights=merged"
-        )
-
-
-def _check_tensor_parallel(config: "BaseConfig") -> None:
-    runners = config.env_runners_settings
-    size, gpus = runners.tensor_parallel_size, runners.num_gpus_per_env_runner
-    if size == 1:
-        return
-    if runners.engine != "vllm":
-        raise ConfigError(
-            f"env_runners.tensor_parallel_size: the engine {runners.engine} cannot split a model; "
-            "fix: env_runners.engine=vllm"
-        )
-    if 0 < gpus < size:
-        raise ConfigError(
-            f"env_runners.num_gpus_per_env_runner: {gpus:g} for an engine that splits its model over {size} GPUs; "
-            f"fix: env_runners.num_gpus_per_env_runner={size}"
-        )

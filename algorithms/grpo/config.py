@@ -8,16 +8,7 @@ from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.util.debug import log_once
 
 from algorithms.config.base import BaseConfig
-from algorithms.config.consistency import (
-    check_adapter,
-    check_chunks,
-    check_greedy,
-    check_learners,
-    check_loss,
-    check_policy_lag,
-    check_schedule,
-    check_second_tries,
-)
+from algorithms.config.consistency import check_rules, check_second_tries
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.machine import WITHOUT_ADAPTER, RLModuleSettings
 from algorithms.config.placement import check_placement
@@ -125,17 +116,10 @@ class GRPOConfig(BaseConfig):
                 check_model_config(self)
         check_placement(self)
         check_temperatures(self)
-        check_adapter(self.env_runners_settings, self.rl_module_settings)
-        check_learners(self.learners_settings, self.rl_module_settings)
+        check_rules(self)
         training, evaluation = self.training_settings, self.evaluation_settings
-        check_loss(training)
-        check_chunks(self.env_runners_settings)
-        check_greedy(evaluation)
         if self.TRAINS:  # an evaluation loads nothing that a run's file names
-            check_schedule(training, self.schedule_steps)
             check_plugins(self, (*self.MECHANISMS, *named_mechanisms(training, self.MECHANISMS)))
-        if not self.in_evaluation:
-            check_policy_lag(training, self.env_runners_settings)
         responses = training.queries_per_step * training.group_size
         if responses % training.minibatches:
             most = min(training.minibatches, responses)

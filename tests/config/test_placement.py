@@ -2,7 +2,8 @@
 
 import pytest
 
-from algorithms.config.placement import Placement, check_placement, placement, transfer_kind
+from algorithms.config.consistency import check_rules
+from algorithms.config.placement import Placement, placement, transfer_kind
 from algorithms.grpo.config import ConfigError, GRPOConfig
 
 
@@ -73,7 +74,7 @@ def test_an_adapter_alone_needs_an_adapter_and_an_engine_that_takes_one(rank, en
 def test_an_adapter_alone_is_computed_in_16_bits_on_a_gpu():
     config = layout(*OWN, lora_weights="adapter", dtype="float32").rl_module(lora_rank=8)
     with pytest.raises(ConfigError, match="^env_runners.dtype: .*=bfloat16, or env_runners.lora_weights=merged$"):
-        check_placement(config)
+        check_rules(config)
 
 
 @pytest.mark.parametrize(
