@@ -19,7 +19,7 @@ from algorithms.config.sections import RunSettings
 from algorithms.finetuning.config import SFTConfig
 from algorithms.finetuning.rows import Row
 from algorithms.learner.model import disable_dropout, lora_config
-from algorithms.learner.weights import buckets, full_weights
+from algorithms.learner.weights import buckets, weights_of_files
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
@@ -249,7 +249,7 @@ def save_result(trainer: SFTTrainer, config: SFTConfig, folder: Path, metrics: M
             lm.save_pretrained(partial / "adapter")
             (partial / "adapter" / "README.md").unlink(missing_ok=True)  # a form to fill in
             lm = lm.get_base_model()
-        weights = ((name, tensor.cpu().clone()) for name, tensor in full_weights(lm))  # tied ones share memory
+        weights = ((name, tensor.cpu().clone()) for name, tensor in weights_of_files(lm))  # tied ones share memory
         write_tensors(partial / "model", "model", buckets(weights, _BUCKET_BYTES))
         ModelConfigs.read(module).save(partial / "model")
         tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)

@@ -18,15 +18,20 @@ def full_weights(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield every weight with its name, adapters merged; tied heads too, or an engine's copy would become stale.
 
     With a sharded model all learners have to iterate to the end, and all get the tensors. These are on the compute
-    device, and may be the live weights.
+    device, and may be the live weights. Merged ones are float32, others as the model holds them.
     """
     layers = adapted_layers(lm)
     for name, tensor in _of_model(lm):
         layer, separator, leaf = name.partition(BASE)
         merged = separator and leaf == "weight"
-        value = merged_weight(layers[layer]) if merged else whole(tensor)
-        # An adapter's base may have a lower precision; all files and engines get float32.
-        yield name.replace(BASE, "."), value.float() if layers and value.is_floating_point() else value
+        yield name.replace(BASE, "."), merged_weight(layers[layer]) if merged else whole(tensor)
+
+
+def weights_of_files(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield `full_weights`, all float32 where there are adapters, whose base may have a lower precision."""
+    adapted = bool(adapted_layers(lm))
+    for name, value in full_weights(lm):
+        yield name, value.float() if adapted and value.is_floating_point() else value
 
 
 def full_shapes(lm: Any) -> dict[str, tuple[int, ...]]:
@@ -176,7 +181,7 @@ class LearnerTensors:
             max_bytes: size of a bucket.
         """
         tensors = {
-            "weights": lambda: full_weights(self.lm),
+            "weights": lambda: weights_of_files(self.lm),
             "adapter": lambda: adapter_weights(self.lm),
             "optimizer": lambda: optimizer_tensors(self.lm, self.optimizer),
         }[kind]()

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 from algorithms.config.errors import ConfigError
 from algorithms.config.machine import WITHOUT_ADAPTER
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.model import WithoutAdapter, add_adapter, save_adapter_config
-from algorithms.learner.weights import LearnerTensors, adapter_weights, full_weights
+from algorithms.learner.model import WithoutAdapter, adapted_layers, add_adapter, save_adapter_config
+from algorithms.learner.weights import LearnerTensors, adapter_weights, full_weights, weights_of_files
 from algorithms.models.names import resolve_model
 from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from algorithms.train.tensor_files import write_tensors
@@ -170,5 +170,10 @@ def test_a_frozen_base_is_held_in_the_compute_dtype_and_its_adapter_in_float32(c
         for name, parameter in algorithm.learner_group._learner.lm.named_parameters()
     }
     assert types == {("base", "torch.bfloat16"), ("adapter", "torch.float32")}
+    lm = algorithm.learner_group._learner.lm
+    merged = {f"{name}.weight" for name in adapted_layers(lm)}
+    # On the way to engines only what is merged takes more memory than the model itself.
+    assert {name for name, tensor in full_weights(lm) if tensor.dtype == torch.float32} == merged
+    assert {tensor.dtype for _, tensor in weights_of_files(lm)} == {torch.float32}
     algorithm.train()
     assert algorithm.batch.record["policy/grad_norm"] > 0
