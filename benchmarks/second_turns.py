@@ -15,8 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from algorithms.config.consistency import check_second_tries
 from algorithms.evaluate import parser
-from algorithms.evaluation.config import check_reflection, validate_engine
+from algorithms.evaluation.config import validate_engine
 from algorithms.evaluation.problems import make_environment, select_problems
 from algorithms.evaluation.sampling import evaluation_sampling, make_truncator
 from algorithms.models.names import context_length, resolve_model
@@ -95,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     samples, arguments.samples, arguments.reflection = arguments.samples or 4, 1, True
     config, seed = resolve_config(arguments)
     environment, module = make_environment(config), config.rl_module_settings
-    check_reflection(config, environment)
+    check_second_tries(config.evaluation_settings, environment.max_turns)
     uids = select_problems(environment, config)
     validate_engine(config, environment, uids)
     sampling = evaluation_sampling(config.evaluation_settings, Sampling.of(config.env_runners_settings))

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.config.base import BaseConfig
+from algorithms.config.consistency import check_second_tries
 from algorithms.config.errors import ConfigError
 from algorithms.config.files import to_yaml
 from algorithms.config.sections import RunSettings
-from algorithms.evaluation.config import BenchmarksConfig, check_limits, check_reflection, validate_engine
+from algorithms.evaluation.config import BenchmarksConfig, check_limits, validate_engine
 from algorithms.evaluation.console import print_scores
 from algorithms.evaluation.metrics import benchmark_scores
 from algorithms.evaluation.no_answer import missing_answers
@@ -60,7 +61,7 @@ def evaluate(config: BenchmarksConfig, seed: int, out: str | None, start_ray: Ca
     benchmarks = config.benchmarks_settings
     environment = make_environment(config)
     check_limits(config, environment)
-    check_reflection(config, environment)
+    check_second_tries(config.evaluation_settings, environment.max_turns)
     uids = select_problems(environment, config)
     path = results_folder(out, config, environment.parts)
     folder = ResponseFolder(path / RESPONSES)

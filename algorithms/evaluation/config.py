@@ -5,7 +5,6 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from algorithms.config.base import BaseConfig
-from algorithms.config.consistency import check_second_tries
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import as_override
 from algorithms.config.schema import Affects, Sections, settings_that_affect
@@ -60,15 +59,6 @@ def check_limits(config: BenchmarksConfig, environment: VerifiableEnv) -> None:
             f"benchmarks.limits: a limit applies to one turn, and of answers of up to {environment.max_turns} turns "
             "only the total length is known; fix: benchmarks.limits=[]"
         )
-
-
-def check_reflection(config: BenchmarksConfig, environment: VerifiableEnv) -> None:
-    """Check that a second attempt is possible: that nothing else follows the first answer.
-
-    Raises:
-        ConfigError: answers have several turns already.
-    """
-    check_second_tries(config.evaluation_settings, environment.max_turns)
 
 
 def validate_engine(config: BenchmarksConfig, environment: VerifiableEnv, uids: Sequence[str]) -> None:

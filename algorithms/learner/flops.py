@@ -249,6 +249,4 @@ def model_flops_utilization(flops: float, seconds: float, devices: int, peak: fl
 
     Source: A. Chowdhery et al., "PaLM", arXiv 2204.02311, appendix B.
     """
-    if not peak or seconds <= 0:
-        return None
-    return flops / (seconds * devices * peak)
+    return flops / (seconds * devices * peak) if peak and seconds > 0 else None

@@ -138,7 +138,7 @@ def learner_facts(learner_group: LearnerGroup) -> LearnerFacts:
     """
     if learner_group not in _FACTS:
         if learner_group.is_local:
-            _FACTS[learner_group] = _local_learner(learner_group).facts
+            _FACTS[learner_group] = cast(GRPOLearner, learner_group._learner).facts
         else:
             _FACTS[learner_group] = each_learner(learner_group, lambda learner: learner.facts)[0]
     return _FACTS[learner_group]
@@ -229,10 +229,6 @@ def _each_with_its_part(
     references = [ray.put(part) for part in parts]
     # waits: Ray raises when the machine that holds it is lost
     return each_learner(learner_group, lambda learner: function(learner, ray.get(references[learner._learner_index])))
-
-
-def _local_learner(learner_group: LearnerGroup) -> GRPOLearner:
-    return cast(GRPOLearner, learner_group._learner)
 
 
 @contextmanager

@@ -62,9 +62,10 @@ class LossInputs:
             columns[name] = flat([row.inputs.get(name, 0.0) for row in rows], rows, device)
         if reference_logprobs is not None:
             columns["reference_logprobs"] = reference_logprobs
-        weights = {}
-        for each in sorted({each for row in rows for each in row.terms}, key=repr):
-            weights[each] = flat([row.weight * row.terms.get(each, 0.0) for row in rows], rows, device)
+        weights = {
+            each: flat([row.weight * row.terms.get(each, 0.0) for row in rows], rows, device)
+            for each in sorted({each for row in rows for each in row.terms}, key=repr)
+        }
         terms = {each: build_term(each, settings) for each in weights}
         for name in {name for kind, _ in terms.values() for name in kind.reads()} - columns.keys() - OF_POLICY:
             columns[name] = torch.zeros_like(columns["multiplicity"])  # no row of this micro-batch carries it

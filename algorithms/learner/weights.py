@@ -60,11 +60,6 @@ def adapter_shapes(lm: Any) -> dict[str, tuple[int, ...]]:
     return {peft_name(name): tuple(tensor.shape) for name, tensor in _adapter_parameters(lm)}
 
 
-def adapter_names(lm: Any) -> set[str]:
-    """Return the names of `adapter_weights`."""
-    return {peft_name(name) for name, _ in _adapter_parameters(lm)}
-
-
 def put_weights(lm: Any, weights: dict[str, torch.Tensor]) -> None:
     """Copy weights from `full_weights` into a model without adapters, or into this learner's shards of it.
 
@@ -202,7 +197,7 @@ class LearnerTensors:
 
     def weight_names(self, kind: Kind) -> set[str]:
         """Return the names of all weights, or of the adapter's."""
-        return adapter_names(self.lm) if kind == "adapter" else set(self.lm.state_dict())
+        return set(adapter_shapes(self.lm)) if kind == "adapter" else set(self.lm.state_dict())
 
     def put_bucket(self, kind: Kind, tensors: dict[str, torch.Tensor]) -> None:
         """Restore tensors from `next_bucket`; each learner keeps its part.

@@ -206,11 +206,11 @@ class RowReader:
 
     def _optional_info(self, number: int, row: Row) -> dict[str, Any]:
         """The cells of `optional`, or all, that are there and that JSON has too; the names of our fields are ours."""
-        kept = {}
-        for column in row if self.optional is None else self.optional:
-            if column in row and column not in FIELDS and _is_plain(row[column]):
-                kept[column] = self._info_cell(number, row, column, column)
-        return kept
+        return {
+            column: self._info_cell(number, row, column, column)
+            for column in (row if self.optional is None else self.optional)
+            if column in row and column not in FIELDS and _is_plain(row[column])
+        }
 
     def _value(self, number: int, row: Row, column: str, field: str) -> Any:
         """Return the cell of a field of ours, or of the environment's, that a column holds."""
