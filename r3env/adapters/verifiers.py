@@ -19,7 +19,7 @@ from r3env.data.shared import load_shared
 from r3env.envs.agent import AgentEnv
 from r3env.registry import OptionError
 
-_INSTALL = "pip install 'verifiers>=0.4,<0.5'"
+_INSTALL = "pip install 'verifiers>=0.4,<0.5', in an environment without the extra mcp"
 
 # Harnesses of verifiers: its default, and one that runs nothing.
 _SHELL, _CHAT = "bash", "null"
@@ -103,7 +103,7 @@ def _loaded(name: str, options: str) -> Any:
     try:
         from verifiers import v1
     except ImportError as error:
-        raise ImportError(f"verifiers cannot be used ({error}): {_INSTALL}") from error
+        raise ImportError(f"verifiers cannot be used ({error}); fix: {_INSTALL}") from error
     if not name:
         raise OptionError("name", "names no environment; fix: environment.options.name=my_taskset")
     given = json.loads(options)
