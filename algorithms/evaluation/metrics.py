@@ -192,7 +192,9 @@ def _votes(response: Response) -> bool:
 
 def have_votes(responses: Sequence[Outcome]) -> bool:
     """Return whether the answers that were judged are known: not every environment has a single one to read."""
-    judged = (one for one in responses if one.correct or one.verdict in (Reason.DIFFERENT, "truncated"))
+    judged = [one for one in responses if one.correct or one.verdict == Reason.DIFFERENT]
+    # An episode that the context's end cuts off may have given no answer yet.
+    judged = judged or [one for one in responses if one.verdict == "truncated"]
     return all(one.answer is not None for one in judged)
 
 

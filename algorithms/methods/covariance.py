@@ -62,7 +62,7 @@ class Covariance(Mechanism):
     def before_update(self, batch: StepBatch) -> None:
         """Hold back tokens of the step's groups: advantages are final, weights have not changed."""
         trained = (sample for group in batch.groups for sample in group.trained)
-        samples = [sample for sample in trained if sample.rollout.response_length and not sample.masked]
+        samples = [one for one in trained if one.rollout.response_length and one.is_counted and not one.masked]
         if not samples:
             return
         lengths = [sample.rollout.response_length for sample in samples]

@@ -58,13 +58,19 @@ def test_pass_at_1_is_told_whatever_k_is_asked_for():
 
 @pytest.mark.parametrize(
     ("right", "verdict", "told"),
-    [(True, "equal", False), (False, "different", False), (False, "truncated", False), (False, "no_answer", True)],
+    [(True, "equal", False), (False, "different", False), (False, "truncated", True), (False, "no_answer", True)],
 )
 def test_no_majority_is_told_where_judged_answers_are_not_known(right, verdict, told):
-    """An environment that judges a response as a whole: no answer is read from it."""
+    """An environment that judges a response as a whole: no answer is read from it, nor from an episode cut off."""
     untold = Response("b", "two", None, 4, "p", "<answer>5</answer>", None, right, False, verdict, 4)
     (one,) = benchmark_scores([*TWO_PROBLEMS[:-1], untold], ks=[1]).values()
     assert any(name.startswith("maj@") for name in one["scores"]) is told
+
+
+def test_no_majority_is_told_where_all_that_could_be_judged_was_cut_off():
+    cut = [Response("b", "two", None, n, "p", "5", None, False, True, "truncated", 4) for n in range(4)]
+    (one,) = benchmark_scores(cut, ks=[1]).values()
+    assert not any(name.startswith("maj@") for name in one["scores"])
 
 
 def test_benchmarks_do_not_mix():

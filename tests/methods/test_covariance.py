@@ -137,3 +137,17 @@ def test_masked_responses_are_neither_counted_nor_chosen():
         step := StepBatch(0, groups=[Group(Prompt("a"), [one, masked])])
     )
     assert masked.advantages == 9.0 and not one.advantages.all() and len(step.groups[0].samples) == 2
+
+
+def test_what_another_method_keeps_for_a_later_step_is_no_part_of_this_one():
+    alone, beside = batch(), batch()
+    waiting = [sample(0.0, [-9.0] * 30) for _ in range(3)]  # as rorecomp leaves them
+    for one in waiting:
+        one.optional = True
+    beside.groups[1].samples += waiting
+    metrics = []
+    for step in (alone, beside):
+        one = mechanism(mode="kl", share=0.05)
+        one.before_update(step)
+        metrics.append(one.metrics)
+    assert metrics[0] == metrics[1] and not any(ANCHOR in one.terms for one in waiting)
