@@ -1,6 +1,7 @@
 """Nothing that RLlib's configuration takes is ignored: it has its effect, or is refused in one line."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -8,11 +9,14 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.config.rllib_arguments import CALLBACKS, EFFECTIVE, REFUSED, argument_of
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.learner.model import CausalLMModule
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.rollout.rllib_episodes import RunnerCallbacks
+from algorithms.rollout.types import Split
 from tests.docs.pages import DOCS
 from website.rllib_arguments import page
 
@@ -184,6 +188,18 @@ def test_a_callback_that_is_never_called_is_refused(place):
         config.check_settings()
     else:
         assert refusal(config).startswith(f"Mine.{place}: is never called here; known: on_algorithm_init, ")
+
+
+def test_callbacks_that_a_function_makes_are_called_in_env_runners():
+    class Mine(RLlibCallback):
+        def on_sample_end(self, *, samples, **_):
+            seen.append(samples)
+
+    seen, config = [], GRPOConfig().callbacks(lambda: Mine())
+    callbacks = RunnerCallbacks(SimpleNamespace(config=config, metrics=MetricsLogger(root=False)))
+    assert callbacks.wanted
+    callbacks.call("on_sample_end", Split.TRAIN, samples=1)
+    assert seen == [1]
 
 
 def test_the_page_lists_them():
