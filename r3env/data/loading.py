@@ -33,6 +33,7 @@ class Counts:
         queries: What is left.
         yes_no: Queries whose reference is yes or no, true or false.
         after_hashes: References read behind `####`.
+        lists: References that are lists of several answers.
         format: How the rows were recognized; empty where their columns are ours, or were named.
     """
 
@@ -45,6 +46,7 @@ class Counts:
     queries: int = 0
     yes_no: int = 0
     after_hashes: int = 0
+    lists: int = 0
     format: str = ""
 
     def __str__(self) -> str:
@@ -69,6 +71,11 @@ class Counts:
             yield f"{self.format}; to read others, name them in environment.columns"
         if self.after_hashes:
             yield f"{self.after_hashes} references are what stands behind #### in the answer, as in GSM8K"
+        if self.lists:
+            yield (
+                f"{self.lists} references are lists, and a response has to give every element; where each is an answer "
+                "of its own, keep one, or use r3env/Function-v0"
+            )
         if self.queries and self.yes_no / self.queries >= _LEAST_YES_NO:
             share = f"{self.yes_no} of {self.queries} references ({self.yes_no / self.queries:.1%})"
             yield f"{share} are yes or no, true or false: a guess is paid half the time"
@@ -215,7 +222,7 @@ def _queries(source: Source, selection: Selection, counts: Counts) -> Iterator[t
                 raise
             counts.unusable += 1
         else:
-            counts.after_hashes = reader.after_hashes  # here: a limit ends the loop
+            counts.after_hashes, counts.lists = reader.after_hashes, reader.lists  # here: a limit ends the loop
             yield number, query
 
 

@@ -29,13 +29,13 @@ def reference_text(value: Any) -> str | None:
     Raises:
         CellError: it is not finite, or neither text nor a number, a boolean or a list of these.
     """
-    if hasattr(value, "tolist"):  # a scalar or an array of NumPy
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        parts = [part for part in map(_element, value) if part]
+    parts = elements(value)
+    if parts is not None:
         return ", ".join(parts) or None
+    if hasattr(value, "tolist"):  # a scalar of NumPy
+        value = value.tolist()
     if value is None or isinstance(value, str):
-        return None if value is None else _text(value)
+        return value and value.strip()
     if isinstance(value, int):  # or a boolean
         return str(value)
     if isinstance(value, float | Decimal):
@@ -51,15 +51,39 @@ def _element(value: Any) -> str | None:
     return text and re.sub(r"(?<!\\)\$", "", _unboxed(text)).strip()
 
 
-def _text(value: str) -> str:
-    text = value.strip()
+def elements(value: Any) -> list[str] | None:
+    """Return the elements of a reference that is a list, or the text of one; None for another.
+
+    Of those that are written differently and equal the first is there: `["1/2", "0.5"]` is one answer.
+
+    Raises:
+        CellError: as `reference_text`.
+    """
+    value = _read_list(value.strip()) if isinstance(value, str) else value
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(value, list | tuple):
+        return None
+    parts: list[str] = []
+    for part in filter(None, map(_element, value)):
+        if part in parts or not any(_equal(one, part) for one in parts):
+            parts.append(part)
+    return parts
+
+
+def _equal(one: str, other: str) -> bool:
+    from r3env.grading.fast_path import fast_equal  # imported here: most references are no lists
+
+    return fast_equal(one, other) is True
+
+
+def _read_list(text: str) -> Any:
     if _LIST_OF_TEXT.fullmatch(text):  # `[2, 3]` without quotes may as well be an interval
         for read in (json.loads, ast.literal_eval):
             try:
-                return reference_text(read(text)) or ""
+                return read(text)
             except (ValueError, SyntaxError, RecursionError, MemoryError):
                 continue
-    return text
+    return None
 
 
 def _number(value: float | Decimal) -> str | None:

@@ -13,7 +13,7 @@ from r3env.data.cells import CellError, Turns, column_names, find_cell, is_conve
 from r3env.data.json_rows import Row
 from r3env.data.nulls import is_null
 from r3env.data.recognition import SOLUTION, Format
-from r3env.data.references import EMPTY, NULL, after_hashes, is_absent, of_solution, reference_text
+from r3env.data.references import EMPTY, NULL, after_hashes, elements, is_absent, of_solution, reference_text
 from r3env.data.sources import DataError, MissingColumnError, Source
 from r3env.spelling import nearest
 
@@ -52,6 +52,7 @@ class RowReader:
         optional: Columns to keep in `Query.info` where a row has them; None for every column.
         whole_row: Whether a row may lack an answer, and what is in `Query.info` tells queries apart.
         after_hashes: References read behind `####` so far.
+        lists: References that are lists of several answers so far.
     """
 
     source: Source
@@ -59,6 +60,7 @@ class RowReader:
     optional: Collection[str] | None = ()
     whole_row: bool = False
     after_hashes: int = 0
+    lists: int = 0
 
     def query(self, number: int, row: Row) -> Query:
         """Return the query of a row.
@@ -125,7 +127,7 @@ class RowReader:
             fix = f"map one of them: environment.columns={{answer: {column}.{next(iter(value))}}}"
             raise self._error(number, f"{column!r} holds an object of {', '.join(map(str, value))}", fix)
         try:
-            text = reference_text(value)
+            text, several = reference_text(value), len(elements(value) or ()) > 1
         except CellError as error:
             if self.whole_row and "answer" in self.format.guessed:
                 return ""
@@ -139,6 +141,7 @@ class RowReader:
             raise UnusableError.at(self.source.text, problem, "fill it in or leave the row out", row=number)
         if not text:
             raise AbsentError(NULL if text is None else EMPTY)
+        self.lists += several
         return self._reference(text, column)
 
     def _reference(self, text: str, column: str) -> str:
