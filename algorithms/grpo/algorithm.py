@@ -44,8 +44,10 @@ class GRPO(BaseAlgorithm):
 
         A stage reads and writes the batch: GRPO's own work, then the hook of each enabled mechanism, in order.
         """
+        if self.end_unsent_step():
+            return
         self.begin_step()
-        batch = self.run_stage(self.collect_rollouts)
+        self.batch = batch = self.run_stage(self.collect_rollouts)
         self.run_stage(self.sleep_engines)
         self.run_stage(self.score_tokens, batch)
         self.run_stage(self.shape_rewards, batch)
@@ -205,6 +207,14 @@ class GRPO(BaseAlgorithm):
         if self.history is not None:
             batch.record["replay/stored"] = float(len(self.history))
             batch.record["replay/damaged"] = float(self.history.count_damaged())
+
+    def end_unsent_step(self) -> bool:
+        """End the last step if all but `sync_weights` of it is done: it is trained on and stored; return whether."""
+        if self.stage != "sync_weights":
+            return False
+        self.run_stage(self.sync_weights, self.batch)
+        self.finish_step(self.batch)
+        return True
 
     # -- What the stages are made of. ------------------------------------------------------------------------------
 

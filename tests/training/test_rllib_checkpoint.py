@@ -89,6 +89,18 @@ def test_a_step_that_failed_is_repeated(grpo_config, build, monkeypatch, stage):
     assert algorithm.steps_done == algorithm.iteration == 1
 
 
+def test_a_step_whose_weights_were_not_sent_is_trained_on_and_stored_once(r3_config, build, monkeypatch):
+    algorithm = build(r3_config.history(capacity=None, dedupe=False))
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(algorithm.rollout_workers, "push_weights", Mock(side_effect=ZeroDivisionError))
+        algorithm.train()
+    stored, trained = len(algorithm.history), weights(algorithm)
+    algorithm.train()
+    assert len(algorithm.history) == stored > 0 and largest_difference(weights(algorithm), trained) == 0.0
+    assert algorithm.steps_done == algorithm.iteration == 1 and algorithm.batch.record["replay/stored"] == stored
+    assert algorithm.rollout_workers.version > 0
+
+
 def test_a_step_whose_evaluation_failed_counts(grpo_config, build, monkeypatch):
     """Evaluations behind it are not late."""
     algorithm = build(grpo_config.evaluation(interval=2))
