@@ -20,6 +20,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+from ray.tune.execution.placement_groups import PlacementGroupFactory
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.machine import WITHOUT_ADAPTER
@@ -66,7 +67,7 @@ from algorithms.rollout.attempts import AttemptTruncator, context_of
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.rendering import PromptRenderer
-from algorithms.rollout.reward_actors import RewardActors
+from algorithms.rollout.reward_actors import RewardActors, reward_bundles
 from algorithms.rollout.types import OnProgress, Prompt, Request, Sampling, Split
 from algorithms.rollout.workers import RolloutWorkers
 from algorithms.utils.rng import RngStream, request_seeds
@@ -453,6 +454,19 @@ class BaseAlgorithm(Algorithm):
         self.reward_actors.close()
         if self.history is not None:
             self.history.close()
+
+    @classmethod
+    def default_resource_request(cls, config: Any) -> PlacementGroupFactory:
+        """Reserve for a trial of Tune what RLlib does, spares as further env runners, and reward actors at the end."""
+        given: Any = cls.get_default_config().update_from_dict(config)
+        given.check_settings()
+        runners = given.env_runners_settings
+        given.env_runners(num_env_runners=runners.num_env_runners + runners.spares, spares=0)
+        request = super().default_resource_request(given.to_dict())
+        assert isinstance(request, PlacementGroupFactory)
+        head: list[dict[str, float]] = [{}] if request.head_bundle_is_empty else []
+        bundles = [*head, *request.bundles, *reward_bundles(runners.reward_actor)]
+        return PlacementGroupFactory(bundles, strategy=request.strategy)
 
     @classmethod
     def _should_create_evaluation_env_runners(cls, eval_config: AlgorithmConfig) -> bool:

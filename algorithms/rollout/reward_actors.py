@@ -79,6 +79,20 @@ class RewardActor:
         threading.Timer(_ALIVE_EVERY_S, os._exit, (1,)).start()
 
 
+def reward_bundles(settings: RewardActorSettings) -> list[dict[str, float]]:
+    """Return what each reward actor reserves; nothing where they reserve nothing."""
+    each = {"CPU": settings.num_cpus, "GPU": settings.num_gpus, **settings.resources}
+    return [each] * settings.replicas if any(each.values()) else []
+
+
+def bundles_of_trial(settings: RewardActorSettings) -> Sequence[int]:
+    """Return the bundle of each reward actor: in a trial of Tune the last ones, as those before are others'."""
+    group = ray.util.get_current_placement_group() if reward_bundles(settings) else None
+    if group is None:
+        return [-1] * settings.replicas
+    return range(group.bundle_count - settings.replicas, group.bundle_count)
+
+
 class RewardActors:
     """The reward actors of a configuration, which names them to the env runners; none if it asks for none.
 
@@ -103,8 +117,12 @@ class RewardActors:
             **own,
         }
         self._actors: list[Any] = []
+        bundles = bundles_of_trial(settings)
         try:
-            self._actors += [kind.options(name=name, **options).remote(given) for name in names]
+            self._actors += [
+                kind.options(name=name, placement_group_bundle_index=bundle, **options).remote(given)
+                for name, bundle in zip(names, bundles, strict=True)
+            ]
             if self._actors:  # else there may be no Ray, which `ray.get` would start
                 ray.get([actor.ready.remote() for actor in self._actors], timeout=limit_s)
         except ValueError as error:

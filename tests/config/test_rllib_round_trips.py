@@ -2,14 +2,18 @@
 
 import copy
 import pickle
+from types import SimpleNamespace
 
 import pytest
+import ray
 from ray import cloudpickle, tune
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.env.env_runner import EnvRunner
 
+from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.rollout.reward_actors import bundles_of_trial
 
 
 @pytest.fixture
@@ -180,3 +184,17 @@ def test_validate_refuses_what_contradicts_itself(config):
 
 def test_a_configuration_serializes_for_rllibs_loggers(config):
     assert config.serialize()["training_settings"]["group_size"] == 4
+
+
+def test_a_trial_reserves_spares_behind_env_runners_and_reward_actors_at_the_end(monkeypatch):
+    config = GRPOConfig().env_runners(num_env_runners=2, spares=1, num_cpus_per_env_runner=0.5, engine="transformers")
+    config.env_runners(reward_actor={"replicas": 2, "num_cpus": 0.25, "resources": {"docker": 1}})
+    config.learners(num_learners=1, num_cpus_per_learner=3, num_gpus_per_learner=0)
+    request = GRPO.default_resource_request(config.to_dict())
+    runner, reward = {"CPU": 0.5}, {"CPU": 0.25, "docker": 1.0}
+    assert request.bundles == [{"CPU": 1.0}, runner, runner, runner, {"CPU": 3.0}, reward, reward]
+    settings = config.env_runners_settings.reward_actor
+    assert [*bundles_of_trial(settings)] == [-1, -1]
+    group = SimpleNamespace(bundle_count=len(request.bundles))
+    monkeypatch.setattr(ray.util, "get_current_placement_group", lambda: group)
+    assert [*bundles_of_trial(settings)] == [5, 6]
