@@ -155,7 +155,6 @@ _PRIMED = re.compile(  # but not the apostrophe of John's
 )
 _INVERSE = re.compile(r"(?<![a-zA-Z\\])([fghFGH])\s*\^\s*\{\s*-\s*1\s*\}(?=\()")
 _GROUPED = re.compile(r"(?<![\d,.(\[{])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
-_ELEMENT_END = re.compile(r",\s+")
 _CLOSING_STOP = re.compile(r"(?<![.,;\s\\])\s*[.,;]$")  # but not an ellipsis
 _BRACKETS = re.compile(r"(?<!\\)(?:\\\\)*([{}()])")
 
@@ -204,9 +203,9 @@ def primes_as_indices(text: str) -> str:
 
 
 def strip_separators(text: str) -> str:
-    r"""Return a text with `1,000\\pi` as `1000\\pi`, unless commas without a space separate elements."""
-    joined = [_GROUPED.sub(lambda number: number.group().replace(",", ""), part) for part in _ELEMENT_END.split(text)]
-    return text if any("," in part for part in joined) else ", ".join(joined)
+    r"""Return a text with `1,000\\pi` as `1000\\pi`, unless the commas separate the elements of a list."""
+    joined = _GROUPED.sub(lambda number: number.group().replace(",", ""), text)
+    return text if "," in joined else joined
 
 
 def _with_index(found: re.Match[str]) -> str:
