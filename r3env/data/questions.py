@@ -61,7 +61,7 @@ def in_columns(row: Row) -> dict[str, Any]:
     """Pose a row whose options are columns A, B and so on, as CSV files of MMLU and C-Eval have them."""
     name, answer = ("question", "answer") if "question" in row else ("Question", "Answer")
     options = _without_end(row[letter] for letter in itertools.takewhile(row.__contains__, ascii_uppercase))
-    return {name: posed(_in_text(row, name), options), answer: _letter(row[answer], options)}
+    return {name: posed(row[name], options), answer: _letter(row[answer], options)}
 
 
 def _without_end(options: Iterable[Any]) -> list[Any]:
@@ -87,11 +87,11 @@ def _letter(answer: Any, options: Sequence[Any]) -> str | None:
     return (of_text or of_place) if by_text_first else (of_place or of_text)
 
 
-def _in_text(row: Row, name: str = "question") -> Any:
+def _in_text(row: Row) -> Any:
     """Return a question behind the text that it is about, if there is one."""
     texts = (row.get(name) for name in ("article", "passage", "context"))
     text = next((text for text in texts if isinstance(text, str) and text.strip()), "")
-    return _joined("\n\n", text, row[name])
+    return _joined("\n\n", text, row["question"])
 
 
 def listed(options: Any) -> list[Any]:
@@ -163,6 +163,13 @@ def asdiv(row: Row) -> dict[str, Any]:
 def boolq(row: Row) -> dict[str, Any]:
     """BoolQ: a text, and a question about it that is answered by true or false."""
     return {"question": _joined("\n\n", row["passage"], row["question"])}
+
+
+def in_context(row: Row) -> dict[str, Any]:
+    """A question about a text in `context`, which may be empty."""
+    context = row["context"]
+    present = isinstance(context, str) and context.strip()
+    return {"question": _joined("\n\n", context, row["question"])} if present else {}
 
 
 def alpaca(row: Row) -> dict[str, Any]:

@@ -52,13 +52,10 @@ ANSWER = (
     "solution",
 )
 SOLUTION = "solution"  # worked, as a rule: its box is the answer
-CONTEXT = "context"
-_WHOLE = ("problem", "prompt")  # a trainer sends these and nothing else
 _CONVERSATIONS = ("prompt", "messages", "conversations", "context_messages", "input")
 
 # By the columns that make it sure: data sets whose problem stands in several columns.
 _POSED: tuple[tuple[str, frozenset[str], Preset], ...] = (
-    ("NuminaMath", frozenset(("problem", "answer", "problem_is_valid", "solution_is_valid")), PRESETS["numinamath"]),
     ("svamp", frozenset(("Body", "Question", "Answer")), PRESETS["svamp"]),
     ("gpqa", frozenset(("Question", "Correct Answer", "Incorrect Answer 1")), PRESETS["gpqa"]),
     ("mmlu-pro", frozenset(("question", "options", "answer", "answer_index")), PRESETS["mmlu-pro"]),
@@ -90,6 +87,11 @@ _POSED: tuple[tuple[str, frozenset[str], Preset], ...] = (
         "a question with options",
         frozenset(("question", "options", "answer")),
         Preset("", {"problem": "question", "answer": "answer"}, pose=questions.with_options),
+    ),
+    (
+        "questions with a context",
+        frozenset(("question", "context", "answer")),
+        Preset("", {"problem": "question", "answer": "answer"}, pose=questions.in_context),
     ),
     (
         "Alpaca",
@@ -128,14 +130,12 @@ class Format:
         preset: Of a data set whose problem stands in several columns.
         name: What was recognized, for people; empty where the columns are ours, or were named.
         guessed: Fields of ours whose column nobody named.
-        context: Column with text that belongs before the problem.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     preset: Preset | None = None
     name: str = ""
     guessed: frozenset[str] = frozenset()
-    context: str | None = None
 
 
 def recognize(row: Row, columns: Mapping[str, str], preset: Preset | None) -> Format:
@@ -147,11 +147,11 @@ def recognize(row: Row, columns: Mapping[str, str], preset: Preset | None) -> Fo
         preset: What the user named; its columns are the only ones that are tried.
     """
     if preset is not None:
-        return Format(_of_preset(row, preset) | dict(columns), preset, context=preset.context)
+        return Format(_of_preset(row, preset) | dict(columns), preset)
     if not columns.keys() & {"problem", "answer"}:
         for name, signature, posed in _POSED:
-            if signature <= row.keys() and not row.keys() & {*_WHOLE} - signature:
-                return Format({**posed.columns, **columns}, posed, f"read as {name}", context=posed.context)
+            if signature <= row.keys() and not ({"problem", "prompt"} & row.keys()):
+                return Format({**posed.columns, **columns}, posed, f"read as {name}")
     found = dict(columns)
     for name, candidates in (("problem", _problems(row)), ("answer", ANSWER)):
         known = name not in found and next(filter(None, (_spelled(row, each) for each in candidates)), None)
@@ -160,12 +160,7 @@ def recognize(row: Row, columns: Mapping[str, str], preset: Preset | None) -> Fo
     others = [name for name in ("problem", "answer") if found.get(name, name) != columns.get(name, name)]
     told = [f"{name} from {found[name]!r}" for name in others]
     guessed = frozenset(name for name in found if name not in columns)
-    asked = found["problem"] if "problem" in guessed else ""
-    bare = isinstance(row.get(asked), str) and asked not in _WHOLE and not is_conversation(row[asked])
-    context = CONTEXT if bare and CONTEXT in row else None
-    told += [f"the text before the problem from {CONTEXT!r}"] if context else []
-    told += [f"nothing of the problem from {CONTEXT!r}"] if asked and not bare and row.get(CONTEXT) else []
-    return Format(found, None, f"read {' and '.join(told)}" if told else "", guessed, context)
+    return Format(found, None, f"read {' and '.join(told)}" if told else "", guessed)
 
 
 def _of_preset(row: Row, preset: Preset) -> dict[str, str]:

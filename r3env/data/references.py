@@ -5,6 +5,7 @@ import json
 import math
 import re
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from r3env.data.cells import CellError
@@ -16,6 +17,8 @@ _YES_NO = frozenset(("yes", "no", "true", "false"))
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}")
 _LIST_OF_TEXT = re.compile(r"\[\s*([\"']).*\1\s*\]", re.DOTALL)
+_FRACTION = re.compile(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}")
+_BARE_NUMBER = re.compile(r"-?\d{1,30}(?:\.\d{1,30}|/0*[1-9]\d{0,29})?")
 _COMPUTED = re.compile(r"<<[^<>\n]*>>")
 _EXACT = 1 << 53
 _LONGEST_BARE = 80  # characters of a solution that is nothing but the answer
@@ -54,7 +57,7 @@ def _element(value: Any) -> str | None:
 def elements(value: Any) -> list[str] | None:
     """Return the elements of a reference that is a list, or the text of one; None for another.
 
-    Of those that are written differently and equal the first is there: `["1/2", "0.5"]` is one answer.
+    Of numbers that are written differently and equal the first is there: `["1/2", "0.5"]` is one answer.
 
     Raises:
         CellError: as `reference_text`.
@@ -71,9 +74,9 @@ def elements(value: Any) -> list[str] | None:
 
 
 def _equal(one: str, other: str) -> bool:
-    from r3env.grading.fast_path import fast_equal  # imported here: most references are no lists
-
-    return fast_equal(one, other) is True
+    """Return whether two texts are the same number; a unit, a sign or a word makes them different answers."""
+    values = [_FRACTION.sub(r"\1/\2", text) for text in (one, other)]
+    return all(map(_BARE_NUMBER.fullmatch, values)) and len(set(map(Fraction, values))) == 1
 
 
 def _read_list(text: str) -> Any:

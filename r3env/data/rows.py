@@ -80,8 +80,8 @@ class RowReader:
             what = "the problem has a picture, which no text model sees"
             raise UnusableError.at(self.source.text, what, "leave the row out", row=number)
         answer = self._answer(number, row)
-        if (column := self.format.context) and isinstance(context := row.get(column), str) and context.strip():
-            problem = f"{self._encodable(number, column, context.strip())}\n\n{problem}"
+        if preset and preset.context and isinstance(context := row.get(preset.context), str) and context.strip():
+            problem = f"{self._encodable(number, preset.context, context.strip())}\n\n{problem}"
         uid, level = (self._optional_cell(number, row, name) for name in ("uid", "level"))
         further = {name: column for name, column in columns.items() if name not in FIELDS}
         info = {name: self._info_cell(number, row, column, name) for name, column in further.items()}

@@ -173,15 +173,12 @@ def test_stories_and_tables_come_before_their_question(tmp_path: Path) -> None:
     assert (query.problem, query.answer) == ("It is.\n\nis it", "True")
     for row in (
         {"question": "How many?", "context": "Tim has 9.", "answer": "9"},
-        {"query": "How many?", "context": "Tim has 9.", "ground_truth": "9"},
         {"question": "How many?", "context": "Tim has 9.", "final_answer": ["9"], "id": 1},
         {"instruction": "Tim has 9.", "input": "How many?", "output": "9"},
     ):
         (query,) = load_queries(write(tmp_path, row))
         assert (query.problem, query.answer) == ("Tim has 9.\n\nHow many?", "9")
     assert load_queries(write(tmp_path, {"question": "q", "context": None, "answer": "9"}))[0].problem == "q"
-    columns = {"Question": "How many?", "context": "Tim has 9.", "A": "8", "B": "9", "Answer": "B"}
-    assert load_queries(write(tmp_path, columns))[0].problem == "Tim has 9.\n\nHow many?\n\nA) 8\nB) 9"
     table = {"question": "How many?", "table": "a | 9", "table_title": "Apples", "choices": ["8", "9"], "answer": "9"}
     assert load_queries(write(tmp_path, table))[0].problem == "Apples\na | 9\n\nHow many? Choose from: 8, 9."
 
@@ -256,15 +253,6 @@ def test_rows_that_are_lists_of_turns_are_read(tmp_path: Path) -> None:
     (tmp_path / "rows.json").write_text(json.dumps([row]))
     (query,) = load_queries(str(tmp_path / "rows.json"))
     assert (query.problem, query.answer) == (P, A)
-
-
-@pytest.mark.parametrize(("name", "cell"), [("prompt", P), ("problem", P), ("messages", json.dumps(TURN))])
-def test_a_prompt_is_the_whole_problem_and_a_context_beside_it_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, cell: str
-) -> None:
-    row = {name: cell, "context": "Tim has 9.", "answer": A}
-    assert load_queries(write(tmp_path, row))[0].problem == P
-    assert "nothing of the problem from 'context'; to read others" in caplog.text
 
 
 def test_what_is_named_goes_before_what_is_known(tmp_path: Path) -> None:

@@ -127,9 +127,8 @@ def test_what_the_rows_say_besides_is_used() -> None:
 def test_problems_that_cannot_be_posed_or_graded_are_counted() -> None:
     _, counts = load_table(parse_source(sample("olympiadbench"), preset="olympiadbench"))
     assert (counts.rows, counts.queries, counts.unsuitable) == (4, 3, 1)
-    for preset in ("numinamath", None):  # without one the columns are recognized
-        _, counts = load_table(parse_source(sample("numinamath"), preset=preset))
-        assert (counts.rows, counts.queries, counts.unsuitable, counts.absent) == (5, 2, 2, {"'proof'": 1})
+    _, counts = load_table(parse_source(sample("numinamath"), preset="numinamath"))
+    assert (counts.rows, counts.queries, counts.unsuitable, counts.absent) == (5, 2, 2, {"'proof'": 1})
     _, counts = load_table(parse_source(sample("olympiadbench-full"), preset="olympiadbench-full"))
     assert (counts.rows, counts.queries, counts.unusable) == (4, 3, 1)
 
