@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 _SUFFIX = "_settings"
-# Of files beside the sections of a configuration.
-_TAKEN = ("run", "algorithm", "base", "benchmarks", "sft")
+# Of files beside the sections of a configuration, and the configuration itself in its rules.
+_TAKEN = ("run", "algorithm", "base", "benchmarks", "sft", "config")
 # The settings of section `training` that name methods.
 PLUGIN_SETTINGS = ("mechanisms", "query_sampler", "advantage", "objective")
 

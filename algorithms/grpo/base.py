@@ -429,6 +429,8 @@ class BaseAlgorithm(Algorithm):
         self._push_what_learners_were_given()
 
     def _push_what_learners_were_given(self) -> None:
+        if self.stage == "sync_weights":  # these are not that step's weights: it is repeated, not ended
+            self.stage = "update_history"
         set_version(self.learner_group, self.rollout_workers.version + 1)
         self.abandon_rollouts()
         self.rollout_workers.push_weights()

@@ -101,6 +101,17 @@ def test_a_step_whose_weights_were_not_sent_is_trained_on_and_stored_once(r3_con
     assert algorithm.rollout_workers.version > 0
 
 
+def test_a_step_is_repeated_behind_weights_that_are_not_its_own(grpo_config, build, monkeypatch):
+    algorithm = build(grpo_config)
+    before = algorithm.get_weights()
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(algorithm.rollout_workers, "push_weights", Mock(side_effect=ZeroDivisionError))
+        algorithm.train()
+    algorithm.set_weights(before)
+    algorithm.train()
+    assert largest_difference(weights(algorithm), before["default_policy"]) > 0.0 and algorithm.steps_done == 1
+
+
 def test_a_step_whose_evaluation_failed_counts(grpo_config, build, monkeypatch):
     """Evaluations behind it are not late."""
     algorithm = build(grpo_config.evaluation(interval=2))
