@@ -230,7 +230,8 @@ def test_a_remote_runner_answers_and_no_call_costs_its_engine(grpo_config, build
     assert result[ENV_RUNNER_RESULTS]["longest_turn"] > 0  # callbacks log there too
     evaluated = result["evaluation"][ENV_RUNNER_RESULTS]
     assert evaluated["num_episodes"] == 4 and evaluated["trained"] == 0.0  # beside rollouts for the next step
-    assert algorithm.train()[ENV_RUNNER_RESULTS]["trained"] == 1.0
+    trained = [algorithm.train()[ENV_RUNNER_RESULTS]["trained"] for _ in range(3)]
+    assert 1.0 in trained and 0.0 not in trained  # not a number in a step within which no episode ended
     runners = algorithm.env_runner_group
     (episodes,) = runners.foreach_env_runner(lambda runner: runner.sample(num_episodes=3, explore=False))
     assert len({episode.get_infos()[0]["uid"] for episode in episodes}) == 3
