@@ -81,14 +81,16 @@ class RewardActor:
 
 def reward_bundles(settings: RewardActorSettings) -> list[dict[str, float]]:
     """Return what each reward actor reserves; nothing where they reserve nothing."""
-    each = {"CPU": settings.num_cpus, "GPU": settings.num_gpus, **settings.resources}
-    return [each] * settings.replicas if any(each.values()) else []
+    reserved = {"CPU": settings.num_cpus, "GPU": settings.num_gpus, **settings.resources}
+    each = {name: amount for name, amount in reserved.items() if amount}
+    return [each] * settings.replicas if each else []
 
 
 def bundles_of_trial(settings: RewardActorSettings) -> Sequence[int]:
-    """Return the bundle of each reward actor: in a trial of Tune the last ones, as those before are others'."""
-    group = ray.util.get_current_placement_group() if reward_bundles(settings) else None
-    if group is None:
+    """Return the bundle of each reward actor: in a trial the last ones, if they are for it; -1 for any."""
+    bundles = reward_bundles(settings)
+    group = ray.util.get_current_placement_group() if bundles else None
+    if group is None or group.bundle_specs[-len(bundles) :] != bundles:  # a group of the user's own has others
         return [-1] * settings.replicas
     return range(group.bundle_count - settings.replicas, group.bundle_count)
 

@@ -67,16 +67,18 @@ def elements(value: Any) -> list[str] | None:
     if not isinstance(value, list | tuple):
         return None
     parts: list[str] = []
+    spellings: dict[Fraction, str] = {}
     for part in filter(None, map(_element, value)):
-        if part in parts or not any(_equal(one, part) for one in parts):
+        number = _bare_number(part)
+        if number is None or spellings.setdefault(number, part) == part:
             parts.append(part)
     return parts
 
 
-def _equal(one: str, other: str) -> bool:
-    """Return whether two texts are the same number; a unit, a sign or a word makes them different answers."""
-    values = [_FRACTION.sub(r"\1/\2", text) for text in (one, other)]
-    return all(map(_BARE_NUMBER.fullmatch, values)) and len(set(map(Fraction, values))) == 1
+def _bare_number(text: str) -> Fraction | None:
+    """Return the number that a text is; None for another: a unit, a sign or a word makes a different answer."""
+    text = _FRACTION.sub(r"\1/\2", text)
+    return Fraction(text) if _BARE_NUMBER.fullmatch(text) else None
 
 
 def _read_list(text: str) -> Any:

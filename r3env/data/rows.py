@@ -127,7 +127,8 @@ class RowReader:
             fix = f"map one of them: environment.columns={{answer: {column}.{next(iter(value))}}}"
             raise self._error(number, f"{column!r} holds an object of {', '.join(map(str, value))}", fix)
         try:
-            text, several = reference_text(value), len(elements(value) or ()) > 1
+            parts = elements(value)
+            text = ", ".join(parts) if parts else reference_text(value)
         except CellError as error:
             if self.whole_row and "answer" in self.format.guessed:
                 return ""
@@ -141,7 +142,7 @@ class RowReader:
             raise UnusableError.at(self.source.text, problem, "fill it in or leave the row out", row=number)
         if not text:
             raise AbsentError(NULL if text is None else EMPTY)
-        self.lists += several
+        self.lists += parts is not None and len(parts) > 1
         return self._reference(text, column)
 
     def _reference(self, text: str, column: str) -> str:

@@ -195,6 +195,8 @@ def test_a_trial_reserves_spares_behind_env_runners_and_reward_actors_at_the_end
     assert request.bundles == [{"CPU": 1.0}, runner, runner, runner, {"CPU": 3.0}, reward, reward]
     settings = config.env_runners_settings.reward_actor
     assert [*bundles_of_trial(settings)] == [-1, -1]
-    group = SimpleNamespace(bundle_count=len(request.bundles))
+    group = SimpleNamespace(bundle_count=len(request.bundles), bundle_specs=request.bundles)
     monkeypatch.setattr(ray.util, "get_current_placement_group", lambda: group)
     assert [*bundles_of_trial(settings)] == [5, 6]
+    group.bundle_specs = [*request.bundles[::-1]]  # a group of the user's own
+    assert [*bundles_of_trial(settings)] == [-1, -1]
