@@ -140,7 +140,8 @@ _ONLY_FOR_COMPARING = (
     (re.compile(r"(?<![\d\s])\s+|(?<!\s)\s++(?!\d)"), ""),
     (re.compile(r"\s+"), " "),
     # The parser knows no sets by name: those of a union, or of an intersection, in one order.
-    (re.compile(rf"\A{_SET}(\\c[ua]p){_SET}(?:\1{_SET})*\Z"), lambda m: m[1].join(sorted(m[0].split(m[1])))),
+    (re.compile(rf"\A{_SET}(?:\\cup{_SET})+\Z"), lambda m: r"\cup".join(sorted(m[0].split(r"\cup")))),
+    (re.compile(rf"\A{_SET}(?:\\cap{_SET})+\Z"), lambda m: r"\cap".join(sorted(m[0].split(r"\cap")))),
 )
 _TEXT = re.compile(r"\\(?:text(?:bf|rm|it|normal)?|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
 _ARGUMENT = r"-?(?:[a-zA-Z]|\d+(?:\.\d+)?)"

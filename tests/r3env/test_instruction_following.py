@@ -90,7 +90,7 @@ def pose(folder, instruction, arguments):
 def test_checks_that_split_text_read_the_data_of_nltk(instruction, arguments, followed, missed, tmp_path):
     with pose(tmp_path, instruction, arguments) as env:
         right, wrong = (env.verify(env.queries["1"], response) for response in (followed, missed))
-    assert (right.reason, wrong.reason) == (Reason.EQUAL, Reason.DIFFERENT), right.feedback
+    assert (right.reason, wrong.reason) == (Reason.EQUAL, Reason.DIFFERENT), (right.feedback, wrong.feedback)
 
 
 WITHOUT = {
