@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import re
 import textwrap
+from pathlib import Path
 
 from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.mechanism import Mechanism, Services
@@ -15,6 +16,23 @@ from .pages import DOCS, ROOT, text_of
 PAGE, EXTEND = DOCS / "method/architecture.md", DOCS / "method/extend.md"
 # Class methods tell --check what a step may cost; the page's prose has them.
 HOOKS = [name for name, value in vars(Mechanism).items() if inspect.isfunction(value) and name != "__init__"]
+PACKAGES = ("r3env", "algorithms", "benchmarks", "examples")
+SOURCES = [path for root in PACKAGES for path in (ROOT / root).rglob("*.py")]
+
+
+def box(module: str) -> str:
+    """The picture's box that a module is in: a folder or file of `algorithms`, or another package."""
+    package, _, rest = module.partition(".")
+    return rest.partition(".")[0] if package == "algorithms" else package
+
+
+def imports_of(path: Path) -> set[tuple[str, str]]:
+    own = box(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    found = [each.name for part in nodes if isinstance(part, ast.Import) for each in part.names]
+    found += [part.module for part in nodes if isinstance(part, ast.ImportFrom) and part.module and not part.level]
+    ours = {box(name) for name in found if name.partition(".")[0] in PACKAGES} - {own, ""}
+    return {(own, other) for other in ours}
 
 
 def table(page, first_cell: str) -> list[list[str]]:
@@ -58,3 +76,14 @@ def test_every_folder_has_its_line():
     folders = {path.parent.name for path in (ROOT / "algorithms").glob("*/__init__.py")}
     rows = re.findall(r"^\| `(\w+)` \|.*\((\.\./\.\./algorithms/[\w/]+\.py)\)", text_of(PAGE), re.MULTILINE)
     assert folders <= {name for name, home in rows if home.startswith(f"../../algorithms/{name}/")}
+
+
+def test_the_arrows_are_the_imports():
+    graph = text_of(PAGE).partition("```mermaid")[2].partition("```")[0]
+    arrows = set(re.findall(r"^\s+(\w+) --> (\w+)", graph, re.MULTILINE))
+    imports = {pair for path in SOURCES for pair in imports_of(path)}
+    assert arrows <= imports
+    above = set(arrows)
+    while further := {(a, d) for a, b in above for c, d in arrows if b == c} - above:
+        above |= further
+    assert imports - above == set()
