@@ -113,7 +113,7 @@ class RowReader:
     def _answer(self, number: int, row: Row) -> str:
         """Return the reference answer; "" where a row may lack it, which keeps what it has as it is.
 
-        Where the reward is a function's, what it is given is the cell: lists and objects as JSON text.
+        Where the reward is a function's, what it is given is the cell: text as it is, lists and objects as JSON text.
         """
         preset, column = self.format.preset, self.format.columns.get("answer", "answer")
         if self.whole_row and self._is_missing(row, column):
@@ -121,8 +121,9 @@ class RowReader:
         value = self._value(number, row, column, "answer")
         if preset:
             value = preset.answer(value)
-        if self.whole_row and isinstance(value, list | tuple | Mapping):
-            return self._encodable(number, column, json.dumps(value, ensure_ascii=False, default=str))
+        if self.whole_row and isinstance(value, str | list | tuple | Mapping):
+            cell = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            return self._encodable(number, column, cell.strip())
         if isinstance(value, Mapping) and value:
             fix = f"map one of them: environment.columns={{answer: {column}.{next(iter(value))}}}"
             raise self._error(number, f"{column!r} holds an object of {', '.join(map(str, value))}", fix)
