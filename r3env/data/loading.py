@@ -11,7 +11,7 @@ from r3env.data.query_table import QueryTable
 from r3env.data.readers import read_rows
 from r3env.data.recognition import Format, recognize
 from r3env.data.references import is_yes_no
-from r3env.data.rows import AbsentError, RowReader, UnusableError
+from r3env.data.rows import AbsentError, MalformedError, RowReader, UnusableError
 from r3env.data.sources import DataError, Source, parse_source
 
 _LEAST_YES_NO = 0.01  # share of the queries from which guessing is worth a warning
@@ -27,6 +27,7 @@ class Counts:
         rows: Rows that were read.
         duplicates: Rows that only repeat another one.
         unusable: Rows of a preset's data set without a problem or an answer.
+        malformed: The line about the first of them whose options or answer cannot be read.
         unsuitable: Rows that the preset leaves out, such as problems with pictures.
         too_long: Problems longer than the limit.
         absent: Rows left out because their reference says that there is none, by what it says: `proof`, `null`.
@@ -40,6 +41,7 @@ class Counts:
     rows: int = 0
     duplicates: int = 0
     unusable: int = 0
+    malformed: str = ""
     unsuitable: int = 0
     too_long: int = 0
     absent: Counter[str] = field(default_factory=Counter)
@@ -69,6 +71,8 @@ class Counts:
         """Yield what people should know besides the counts, a line each."""
         if self.format:
             yield f"{self.format}; to read others, name them in environment.columns"
+        if self.malformed:
+            yield f"the first row of unusable options: {self.malformed}"
         if self.after_hashes:
             yield f"{self.after_hashes} references are what stands behind #### in the answer, as in GSM8K"
         if self.lists:
@@ -191,6 +195,8 @@ def load_table(source: Source, selection: Selection | None = None) -> tuple[Quer
         raise DataError.at(source.text, "holds no rows", "name a data set with at least one problem")
     if not table:
         fix = "raise the limit or use other data"
+        if counts.malformed:
+            raise DataError(counts.malformed)
         if counts.absent and not counts.too_long:
             fix = "map the column of the answers with columns.answer, or use other data"
         raise DataError.at(source.text, f"leaves no queries: {counts}", fix)
@@ -216,11 +222,12 @@ def _queries(source: Source, selection: Selection, counts: Counts) -> Iterator[t
             query = reader.query(number, row)
         except AbsentError as error:
             counts.absent[error.value] += 1
-        except UnusableError:
+        except UnusableError as error:
             # A published data set cannot be repaired by whoever trains on it; a file of one's own can.
             if preset is None:
                 raise
             counts.unusable += 1
+            counts.malformed = counts.malformed or (str(error) if isinstance(error, MalformedError) else "")
         else:
             counts.after_hashes, counts.lists = reader.after_hashes, reader.lists  # here: a limit ends the loop
             yield number, query

@@ -12,6 +12,7 @@ from r3env.core import Query
 from r3env.data.cells import CellError, Turns, column_names, find_cell, is_conversation, read_conversation
 from r3env.data.json_rows import Row
 from r3env.data.nulls import is_null
+from r3env.data.questions import OptionsError
 from r3env.data.recognition import SOLUTION, Format
 from r3env.data.references import EMPTY, NULL, after_hashes, elements, is_absent, of_solution, reference_text
 from r3env.data.sources import DataError, MissingColumnError, Source
@@ -23,6 +24,10 @@ _NAMES_SHOWN = 30
 
 class UnusableError(DataError):
     """A problem or an answer is missing in a row whose columns are there."""
+
+
+class MalformedError(UnusableError):
+    """A row whose options, or the answer that names one of them, cannot be read."""
 
 
 class AbsentError(Exception):
@@ -96,6 +101,11 @@ class RowReader:
         except KeyError as error:
             self._value(number, row, str(error.args[0]), str(error.args[0]))
             raise
+        except OptionsError as error:
+            problem, fix, *question = error.args
+            if self.whole_row and question:
+                return question[0]  # what the answer means is up to the function
+            raise MalformedError.at(self.source.text, problem, fix, row=number) from None
 
     def _problem(self, number: int, row: Row) -> tuple[Turns, str]:
         column = self.format.columns.get("problem", "problem")
