@@ -35,6 +35,7 @@ class Counts:
         yes_no: Queries whose reference is yes or no, true or false.
         after_hashes: References read behind `####`.
         lists: References that are lists of several answers.
+        not_posed: By column, problems without the text that stands in it.
         format: How the rows were recognized; empty where their columns are ours, or were named.
     """
 
@@ -49,6 +50,7 @@ class Counts:
     yes_no: int = 0
     after_hashes: int = 0
     lists: int = 0
+    not_posed: Counter[str] = field(default_factory=Counter)
     format: str = ""
 
     def __str__(self) -> str:
@@ -73,6 +75,11 @@ class Counts:
             yield f"{self.format}; to read others, name them in environment.columns"
         if self.malformed:
             yield f"the first row of unusable options: {self.malformed}"
+        for column, number in self.not_posed.items():
+            yield (
+                f"{number} problems are without the text of their column {column!r}; where they are about it, write it "
+                "into the problem, or name columns of text question, context and answer, which are read together"
+            )
         if self.after_hashes:
             yield f"{self.after_hashes} references are what stands behind #### in the answer, as in GSM8K"
         if self.lists:
@@ -214,6 +221,7 @@ def _queries(source: Source, selection: Selection, counts: Counts) -> Iterator[t
             found = recognize(row, selection.columns or {}, source.preset)
             counts.format = found.name
             reader = _reader(source, selection, found)
+            counts.not_posed = reader.not_posed
         preset = reader.format.preset
         if preset and any(row.get(name, value) != value for name, value in preset.only.items()):
             counts.unsuitable += 1

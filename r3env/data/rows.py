@@ -4,8 +4,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from r3env.core import Query
@@ -38,7 +39,17 @@ class AbsentError(Exception):
         self.value = value
 
 
+_BESIDE = ("context", "passage", "article")  # what questions are about
 _IMAGE = re.compile(r"<image ?\d*>")
+
+
+def _texts(cell: Any) -> Iterator[str]:
+    """Yield the texts that a cell holds, at any depth, without those that are empty."""
+    if isinstance(cell, str) and cell.strip():
+        yield cell.strip()
+    elif isinstance(cell, list | tuple | Mapping):
+        for each in cell.values() if isinstance(cell, Mapping) else cell:
+            yield from _texts(each)
 
 
 def _is_picture(cell: Any) -> bool:
@@ -58,6 +69,7 @@ class RowReader:
         whole_row: Whether a row may lack an answer, and what is in `Query.info` tells queries apart.
         after_hashes: References read behind `####` so far.
         lists: References that are lists of several answers so far.
+        not_posed: By column, problems without the text that stands in it so far.
     """
 
     source: Source
@@ -66,6 +78,7 @@ class RowReader:
     whole_row: bool = False
     after_hashes: int = 0
     lists: int = 0
+    not_posed: Counter[str] = field(default_factory=Counter)
 
     def query(self, number: int, row: Row) -> Query:
         """Return the query of a row.
@@ -87,6 +100,9 @@ class RowReader:
         answer = self._answer(number, row)
         if preset and preset.context and isinstance(context := row.get(preset.context), str) and context.strip():
             problem = f"{self._encodable(number, preset.context, context.strip())}\n\n{problem}"
+        whole = " ".join([problem, *(turn["content"] for turn in turns)])
+        beside = [name for name in row if name.lower() in _BESIDE]
+        self.not_posed.update(name for name in beside if any(text not in whole for text in _texts(row[name])))
         uid, level = (self._optional_cell(number, row, name) for name in ("uid", "level"))
         further = {name: column for name, column in columns.items() if name not in FIELDS}
         info = {name: self._info_cell(number, row, column, name) for name, column in further.items()}

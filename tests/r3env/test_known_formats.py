@@ -231,6 +231,40 @@ def test_stories_and_tables_come_before_their_question(tmp_path: Path) -> None:
     assert load_queries(write(tmp_path, table))[0].problem == "Apples\na | 9\n\nHow many? Choose from: 8, 9."
 
 
+SQUAD = {"question": "How many?", "context": "Tim has 9.", "answers": {"text": ["9"], "answer_start": [8]}}
+WITHOUT: list[tuple[dict[str, Any], str, dict[str, str]]] = [
+    (SQUAD, "context", {"answer": "answers.text"}),
+    ({"query": "How many?", "Passage": "Tim has 9.", "answer": "9"}, "Passage", {}),
+    ({"prompt": TURN, "context": "Tim has 9.", "answer": "5"}, "context", {}),
+    (
+        {"question": "How many?", "context": {"title": ["Tim"], "sentences": [["He has 9."]]}, "answer": "9"},
+        "context",
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "column", "columns"), WITHOUT)
+def test_a_problem_without_the_text_that_it_is_about_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, row: dict[str, Any], column: str, columns: dict[str, str]
+) -> None:
+    assert len(load_queries(write(tmp_path, row), columns=columns)) == 1
+    assert f"1 problems are without the text of their column {column!r}; where they are about it, write" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "How many?", "context": " Tim has 9.", "answer": "9"},
+        {"problem": "Tim has 9.\n\nHow many?", "context": "Tim has 9.", "answer": "9"},
+        {"prompt": [{"role": "system", "content": "Tim has 9."}, *TURN], "context": "Tim has 9.", "answer": "9"},
+        {"problem": "How many?", "context": " ", "passage": None, "article": [], "answer": "9"},
+    ],
+)
+def test_a_problem_with_its_text_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture, row: dict[str, Any]) -> None:
+    assert len(load_queries(write(tmp_path, row))) == 1 and "are without the text" not in caplog.text
+
+
 @pytest.mark.parametrize("solution", ["He has 4 and 5.\n4+5=<<4+5=9>>9\n#### 9", "#### 9"])
 def test_a_worked_solution_behind_a_text_ends_in_the_answer(tmp_path: Path, solution: str) -> None:
     for row in (
