@@ -11,7 +11,7 @@ from r3env.data.query_table import QueryTable
 from r3env.data.readers import read_rows
 from r3env.data.recognition import Format, recognize
 from r3env.data.references import is_yes_no
-from r3env.data.rows import AbsentError, RowReader, UnusableError
+from r3env.data.rows import AbsentError, MalformedError, RowReader, UnusableError
 from r3env.data.sources import DataError, Source, parse_source
 
 _LEAST_YES_NO = 0.01  # share of the queries from which guessing is worth a warning
@@ -27,6 +27,7 @@ class Counts:
         rows: Rows that were read.
         duplicates: Rows that only repeat another one.
         unusable: Rows of a preset's data set without a problem or an answer.
+        malformed: The line about the first of them whose options or answer cannot be read.
         unsuitable: Rows that the preset leaves out, such as problems with pictures.
         too_long: Problems longer than the limit.
         absent: Rows left out because their reference says that there is none, by what it says: `proof`, `null`.
@@ -34,12 +35,14 @@ class Counts:
         yes_no: Queries whose reference is yes or no, true or false.
         after_hashes: References read behind `####`.
         lists: References that are lists of several answers.
+        not_posed: By column, problems without the text that stands in it.
         format: How the rows were recognized; empty where their columns are ours, or were named.
     """
 
     rows: int = 0
     duplicates: int = 0
     unusable: int = 0
+    malformed: str = ""
     unsuitable: int = 0
     too_long: int = 0
     absent: Counter[str] = field(default_factory=Counter)
@@ -47,6 +50,7 @@ class Counts:
     yes_no: int = 0
     after_hashes: int = 0
     lists: int = 0
+    not_posed: Counter[str] = field(default_factory=Counter)
     format: str = ""
 
     def __str__(self) -> str:
@@ -69,6 +73,13 @@ class Counts:
         """Yield what people should know besides the counts, a line each."""
         if self.format:
             yield f"{self.format}; to read others, name them in environment.columns"
+        if self.malformed:
+            yield f"the first row of unusable options: {self.malformed}"
+        for column, number in self.not_posed.items():
+            yield (
+                f"{number} problems are without the text of their column {column!r}; where they are about it, write it "
+                "into the problem, or name columns of text question, context and answer, which are read together"
+            )
         if self.after_hashes:
             yield f"{self.after_hashes} references are what stands behind #### in the answer, as in GSM8K"
         if self.lists:
@@ -191,6 +202,8 @@ def load_table(source: Source, selection: Selection | None = None) -> tuple[Quer
         raise DataError.at(source.text, "holds no rows", "name a data set with at least one problem")
     if not table:
         fix = "raise the limit or use other data"
+        if counts.malformed:
+            raise DataError(counts.malformed)
         if counts.absent and not counts.too_long:
             fix = "map the column of the answers with columns.answer, or use other data"
         raise DataError.at(source.text, f"leaves no queries: {counts}", fix)
@@ -208,6 +221,7 @@ def _queries(source: Source, selection: Selection, counts: Counts) -> Iterator[t
             found = recognize(row, selection.columns or {}, source.preset)
             counts.format = found.name
             reader = _reader(source, selection, found)
+            counts.not_posed = reader.not_posed
         preset = reader.format.preset
         if preset and any(row.get(name, value) != value for name, value in preset.only.items()):
             counts.unsuitable += 1
@@ -216,11 +230,12 @@ def _queries(source: Source, selection: Selection, counts: Counts) -> Iterator[t
             query = reader.query(number, row)
         except AbsentError as error:
             counts.absent[error.value] += 1
-        except UnusableError:
+        except UnusableError as error:
             # A published data set cannot be repaired by whoever trains on it; a file of one's own can.
             if preset is None:
                 raise
             counts.unusable += 1
+            counts.malformed = counts.malformed or (str(error) if isinstance(error, MalformedError) else "")
         else:
             counts.after_hashes, counts.lists = reader.after_hashes, reader.lists  # here: a limit ends the loop
             yield number, query

@@ -25,7 +25,7 @@ _LONGEST_BARE = 80  # characters of a solution that is nothing but the answer
 
 
 def reference_text(value: Any) -> str | None:
-    r"""Return a reference answer as text; None where the cell holds none.
+    r"""Return a reference answer as text; None where the cell holds none, "" where it is empty.
 
     A list is one answer with commas, and a list in it a tuple; a list of one is its element. `18.0` is `18`.
 
@@ -34,7 +34,7 @@ def reference_text(value: Any) -> str | None:
     """
     parts = elements(value)
     if parts is not None:
-        return ", ".join(parts) or None
+        return ", ".join(parts)
     if hasattr(value, "tolist"):  # a scalar of NumPy
         value = value.tolist()
     if value is None or isinstance(value, str):

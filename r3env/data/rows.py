@@ -4,14 +4,16 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from r3env.core import Query
 from r3env.data.cells import CellError, Turns, column_names, find_cell, is_conversation, read_conversation
 from r3env.data.json_rows import Row
 from r3env.data.nulls import is_null
+from r3env.data.questions import OptionsError
 from r3env.data.recognition import SOLUTION, Format
 from r3env.data.references import EMPTY, NULL, after_hashes, elements, is_absent, of_solution, reference_text
 from r3env.data.sources import DataError, MissingColumnError, Source
@@ -25,6 +27,10 @@ class UnusableError(DataError):
     """A problem or an answer is missing in a row whose columns are there."""
 
 
+class MalformedError(UnusableError):
+    """A row whose options, or the answer that names one of them, cannot be read."""
+
+
 class AbsentError(Exception):
     """A row whose reference says that there is none; `value` is what it says."""
 
@@ -33,7 +39,17 @@ class AbsentError(Exception):
         self.value = value
 
 
+_BESIDE = ("context", "passage", "article")  # what questions are about
 _IMAGE = re.compile(r"<image ?\d*>")
+
+
+def _texts(cell: Any) -> Iterator[str]:
+    """Yield the texts that a cell holds, at any depth, without those that are empty."""
+    if isinstance(cell, str) and cell.strip():
+        yield cell.strip()
+    elif isinstance(cell, list | tuple | Mapping):
+        for each in cell.values() if isinstance(cell, Mapping) else cell:
+            yield from _texts(each)
 
 
 def _is_picture(cell: Any) -> bool:
@@ -53,6 +69,7 @@ class RowReader:
         whole_row: Whether a row may lack an answer, and what is in `Query.info` tells queries apart.
         after_hashes: References read behind `####` so far.
         lists: References that are lists of several answers so far.
+        not_posed: By column, problems without the text that stands in it so far.
     """
 
     source: Source
@@ -61,6 +78,7 @@ class RowReader:
     whole_row: bool = False
     after_hashes: int = 0
     lists: int = 0
+    not_posed: Counter[str] = field(default_factory=Counter)
 
     def query(self, number: int, row: Row) -> Query:
         """Return the query of a row.
@@ -82,6 +100,9 @@ class RowReader:
         answer = self._answer(number, row)
         if preset and preset.context and isinstance(context := row.get(preset.context), str) and context.strip():
             problem = f"{self._encodable(number, preset.context, context.strip())}\n\n{problem}"
+        whole = " ".join([problem, *(turn["content"] for turn in turns)])
+        beside = [name for name in row if name.lower() in _BESIDE]
+        self.not_posed.update(name for name in beside if any(text not in whole for text in _texts(row[name])))
         uid, level = (self._optional_cell(number, row, name) for name in ("uid", "level"))
         further = {name: column for name, column in columns.items() if name not in FIELDS}
         info = {name: self._info_cell(number, row, column, name) for name, column in further.items()}
@@ -96,6 +117,11 @@ class RowReader:
         except KeyError as error:
             self._value(number, row, str(error.args[0]), str(error.args[0]))
             raise
+        except OptionsError as error:
+            problem, fix, *question = error.args
+            if self.whole_row and question:
+                return question[0]  # what the answer means is up to the function
+            raise MalformedError.at(self.source.text, problem, fix, row=number) from None
 
     def _problem(self, number: int, row: Row) -> tuple[Turns, str]:
         column = self.format.columns.get("problem", "problem")
@@ -113,7 +139,7 @@ class RowReader:
     def _answer(self, number: int, row: Row) -> str:
         """Return the reference answer; "" where a row may lack it, which keeps what it has as it is.
 
-        Where the reward is a function's, what it is given is the cell: lists and objects as JSON text.
+        Where the reward is a function's, what it is given is the cell: text as it is, lists and objects as JSON text.
         """
         preset, column = self.format.preset, self.format.columns.get("answer", "answer")
         if self.whole_row and self._is_missing(row, column):
@@ -121,8 +147,9 @@ class RowReader:
         value = self._value(number, row, column, "answer")
         if preset:
             value = preset.answer(value)
-        if self.whole_row and isinstance(value, list | tuple | Mapping):
-            return self._encodable(number, column, json.dumps(value, ensure_ascii=False, default=str))
+        if self.whole_row and isinstance(value, str | list | tuple | Mapping):
+            cell = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            return self._encodable(number, column, cell.strip())
         if isinstance(value, Mapping) and value:
             fix = f"map one of them: environment.columns={{answer: {column}.{next(iter(value))}}}"
             raise self._error(number, f"{column!r} holds an object of {', '.join(map(str, value))}", fix)

@@ -14,6 +14,7 @@ from r3env.grading.normalization import (
     clean,
     comparable,
     encloses,
+    join_thousands,
     primes_as_indices,
     strip_assignment,
     strip_separators,
@@ -123,7 +124,7 @@ def _as_lists(gold: str, answer: str) -> tuple[str, str]:
     """
     if gold.startswith("(") != answer.startswith("("):
         gold, answer = _COLUMN.sub(_vector, gold), _COLUMN.sub(_vector, answer)
-    gold, answer = _in_order(gold, answer)
+    gold, answer = _in_order(*join_thousands(gold, answer))
     bare = "," in gold and not re.search(r"[(\[{=<>]", gold)
     return _as_tuple(gold, 2), (answer[1:-1].strip() if bare and encloses(answer, "[", "]") else _as_tuple(answer, 2))
 

@@ -156,6 +156,8 @@ _PRIMED = re.compile(  # but not the apostrophe of John's
 )
 _INVERSE = re.compile(r"(?<![a-zA-Z\\])([fghFGH])\s*\^\s*\{\s*-\s*1\s*\}(?=\()")
 _GROUPED = re.compile(r"(?<![\d,.(\[{])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
+_IN_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
+_SEPARATOR = re.compile(r"[,;]\s*(?:and\s)?|\s(?:and|or)\s")
 _CLOSING_STOP = re.compile(r"(?<![.,;\s\\])\s*[.,;]$")  # but not an ellipsis
 _BRACKETS = re.compile(r"(?<!\\)(?:\\\\)*([{}()])")
 
@@ -207,6 +209,25 @@ def strip_separators(text: str) -> str:
     r"""Return a text with `1,000\\pi` as `1000\\pi`, unless the commas separate the elements of a list."""
     joined = _GROUPED.sub(lambda number: number.group().replace(",", ""), text)
     return text if "," in joined else joined
+
+
+def join_thousands(gold: str, answer: str) -> tuple[str, str]:
+    """Return both with `1,000, 2,000` as `1000, 2000` if they then have equally many elements, else as they are.
+
+    A reference has to show it, by a group that begins with 0 or one in each element: `1,200, 300` may be three numbers.
+    """
+    (joined_gold, in_gold), (joined_answer, in_answer) = _joined(gold), _joined(answer)
+    count, others = (len(_SEPARATOR.findall(text)) + 1 for text in (joined_gold, joined_answer))
+    certain = not in_gold or ",0" in gold or (in_gold == count and not in_answer)
+    return (joined_gold, joined_answer) if 1 < count == others and certain else (gold, answer)
+
+
+def _joined(text: str) -> tuple[str, int]:
+    """Return a list without thousands separators, and how many elements had some; `(1,200), (3,400)` are points."""
+    if re.search(r"[()\[\]]", text.replace("\\left", "").replace("\\right", "")[2:-2]):
+        return text, 0
+    joined, count = _IN_THOUSANDS.subn(lambda number: number[0].replace(",", ""), text)
+    return (text, 0) if re.search(r",\S", joined) else (joined, count)
 
 
 def _with_index(found: re.Match[str]) -> str:

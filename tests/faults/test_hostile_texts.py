@@ -112,7 +112,7 @@ def _presets(text: str) -> None:
     for preset in PRESETS.values():
         if preset.answer:
             preset.answer(text)
-    questions.aqua({"question": text, "options": [text]})
+    questions.aqua({"question": text, "options": [text, text], "correct": "A"})
 
 
 def _scorable(text: str) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from r3env.data.loading import load_queries
-from r3env.data.sources import DataError
+from r3env.data.loading import Selection, load_queries, load_table
+from r3env.data.sources import DataError, parse_source
 from r3env.envs.choice import ChoiceEnv
 from r3env.envs.math import MathEnv
 
@@ -113,6 +113,7 @@ def test_a_row_of_a_known_format_is_a_query_that_is_paid(tmp_path: Path, name: s
 
 
 OPTIONS = ["4", "5", "6"]
+LABELED = {"text": OPTIONS, "label": ["1", "2", "3"]}
 CHOICES: dict[str, dict[str, Any]] = {
     "MMLU-Pro": {"question_id": 1, "question": P, "options": OPTIONS, "answer": "B", "answer_index": 1},
     "AQuA": {"question": P, "options": ["A)4", "B)5", "C)6"], "rationale": "2+3", "correct": "B"},
@@ -132,6 +133,16 @@ CHOICES: dict[str, dict[str, Any]] = {
     },
     "options and a place, in CSV": {"question": P, "options": "['4', '5', '6']", "answer": "1"},
     "options in columns, and the text of one": {"question": P, "A": "4", "B": "5", "C": "6", "D": " ", "answer": "5"},
+    "labels and texts": {"question": P, "choices": LABELED, "answer": "2"},
+    "labels and texts in a table": {"question": P, "options": json.dumps(LABELED), "answer": 2},
+    "objects of a label and a text": {
+        "question": P,
+        "choices": [{"label": label, "text": text} for label, text in zip("ABC", OPTIONS, strict=True)],
+        "answerKey": "B",
+    },
+    "options by number": {"question": P, "options": {"1": "4", "2": "5", "3": "6"}, "answer": "2"},
+    "a place among numbers with a point": {"question": P, "choices": OPTIONS, "answer": 1.0},
+    "the text of a choice": {"question": P, "choices": OPTIONS, "answer": "5"},
     "ARC": {"id": "1", "question": P, "choices": {"text": OPTIONS, "label": ["1", "2", "3"]}, "answerKey": "2"},
 }
 
@@ -151,10 +162,47 @@ def test_a_number_is_a_place_among_texts(tmp_path: Path, answer: Any, letter: st
     assert load_queries(write(tmp_path, row))[0].answer == letter
 
 
-def test_an_option_that_is_missing_between_others_moves_no_letter(tmp_path: Path) -> None:
-    row = {"question": P, "options": {"A": "4", "B": None, "C": "5", "D": "6"}, "answer": "C"}
-    with pytest.raises(DataError, match="leaves no queries: 0 queries from 1 rows"):
-        load_queries(write(tmp_path, row))
+BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"options": {"A": "4", "B": None, "C": "5", "D": "6"}, "answer": "C"}, "'options' holds an option that is null"),
+    ({"options": [["4"], ["5"]], "answer": "A"}, "'options' holds an option that is a list"),
+    ({"options": list(range(30)), "answer": 28}, "'options' holds 30 options; fix: make it a list of 2 to 26 texts"),
+    ({"choices": {"text": OPTIONS, "label": ["A", "B"]}, "answerKey": "B"}, "'choices' holds 2 labels of 3 texts"),
+    ({"choices": OPTIONS, "answerKey": "1"}, "'answerKey' is '1', which names no single one of the 3 options"),
+    ({"choices": OPTIONS, "answer": 3}, "'answer' is 3, which names no single one of the 3 options; fix: make it the"),
+    ({"choices": OPTIONS, "answer": "D"}, "'answer' is 'D', which"),
+    ({"choices": ["yes", "no"], "answer": True}, "'answer' is True, which"),
+    ({"options": ["4", "4"], "answer": "4"}, "'answer' is '4', which"),
+    ({"options": {"A": "4", "C": "5"}, "answer": "B"}, "'answer' is 'B', which"),
+    ({"options": OPTIONS, "correct": "E"}, "'correct' is 'E', which"),
+    ({"A": "4", "B": "5", "C": None, "answer": "C"}, "'answer' is 'C', which"),
+]
+
+
+@pytest.mark.parametrize(("row", "line"), BAD_OPTIONS)
+def test_options_that_cannot_be_read_are_left_out_and_the_first_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, row: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(DataError, match="row 1: ") as caught:
+        load_queries(write(tmp_path, {"question": P, **row}))
+    assert line in str(caught.value) and "; fix: " in str(caught.value)
+    options = {name: OPTIONS if name in ("options", "choices") else "5" for name in row}
+    right = {"answer": "B", "correct": "B", "answerKey": "B"}
+    rows = [{"question": P, **options, **{name: right[name] for name in row if name in right}}, {"question": P, **row}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert len(load_queries(str(tmp_path / "rows.jsonl"))) == 1
+    assert "1 queries from 2 rows (1 unusable left out)" in caplog.text and f"row 2: {line}" in caplog.text
+
+
+def test_a_function_gets_an_answer_that_names_several_options(tmp_path: Path) -> None:
+    path = write(tmp_path, {"question": P, "options": OPTIONS, "answer": ["A", "B"]})
+    table, _ = load_table(parse_source(path), Selection(whole_row=True))
+    (query,) = table.values()
+    assert (query.problem, query.answer) == (f"{P}\n\nA) 4\nB) 5\nC) 6", '["A", "B"]')
+
+
+def test_the_labels_of_options_say_which_is_which(tmp_path: Path) -> None:
+    for options, letter in (({"B": "5", "A": "4", "C": "6"}, "A"), ({"A": "4", "C": "6", "B": "5"}, "C")):
+        assert load_queries(write(tmp_path, {"question": P, "options": options, "answer": "B"}))[0].answer == letter
 
 
 def test_the_four_options_of_gpqa_are_posed(tmp_path: Path) -> None:
@@ -181,6 +229,40 @@ def test_stories_and_tables_come_before_their_question(tmp_path: Path) -> None:
     assert load_queries(write(tmp_path, {"question": "q", "context": None, "answer": "9"}))[0].problem == "q"
     table = {"question": "How many?", "table": "a | 9", "table_title": "Apples", "choices": ["8", "9"], "answer": "9"}
     assert load_queries(write(tmp_path, table))[0].problem == "Apples\na | 9\n\nHow many? Choose from: 8, 9."
+
+
+SQUAD = {"question": "How many?", "context": "Tim has 9.", "answers": {"text": ["9"], "answer_start": [8]}}
+WITHOUT: list[tuple[dict[str, Any], str, dict[str, str]]] = [
+    (SQUAD, "context", {"answer": "answers.text"}),
+    ({"query": "How many?", "Passage": "Tim has 9.", "answer": "9"}, "Passage", {}),
+    ({"prompt": TURN, "context": "Tim has 9.", "answer": "5"}, "context", {}),
+    (
+        {"question": "How many?", "context": {"title": ["Tim"], "sentences": [["He has 9."]]}, "answer": "9"},
+        "context",
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "column", "columns"), WITHOUT)
+def test_a_problem_without_the_text_that_it_is_about_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, row: dict[str, Any], column: str, columns: dict[str, str]
+) -> None:
+    assert len(load_queries(write(tmp_path, row), columns=columns)) == 1
+    assert f"1 problems are without the text of their column {column!r}; where they are about it, write" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "How many?", "context": " Tim has 9.", "answer": "9"},
+        {"problem": "Tim has 9.\n\nHow many?", "context": "Tim has 9.", "answer": "9"},
+        {"prompt": [{"role": "system", "content": "Tim has 9."}, *TURN], "context": "Tim has 9.", "answer": "9"},
+        {"problem": "How many?", "context": " ", "passage": None, "article": [], "answer": "9"},
+    ],
+)
+def test_a_problem_with_its_text_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture, row: dict[str, Any]) -> None:
+    assert len(load_queries(write(tmp_path, row))) == 1 and "are without the text" not in caplog.text
 
 
 @pytest.mark.parametrize("solution", ["He has 4 and 5.\n4+5=<<4+5=9>>9\n#### 9", "#### 9"])

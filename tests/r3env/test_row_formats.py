@@ -241,14 +241,14 @@ ABSENT = ["proof", "Proof", "notfound", "Not Found", "None", "none.", "N/A", "n/
 
 
 def test_references_that_are_none_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    answers = ["4", *ABSENT, "proof", None, "", "  ", [], float("nan")]
+    answers = ["4", *ABSENT, "proof", None, "", "  ", [], [""], '[""]', [None], float("nan")]
     rows = [{"problem": f"p{number}", "answer": answer} for number, answer in enumerate(answers)]
     with caplog.at_level(logging.WARNING):
         table, counts = load_table(parse_source(write(tmp_path, rows)))
     assert [query.answer for query in table.values()] == ["4"]
-    assert counts.absent["'proof'"] == 2 and counts.absent["null"] == 3 and counts.absent["empty"] == 2
+    assert counts.absent["'proof'"] == 2 and counts.absent["null"] == 2 and counts.absent["empty"] == 6
     assert sum(counts.absent.values()) == len(answers) - 1
-    assert "1 queries from 17 rows (16 without a reference: 3 null, 2 'proof', 2 empty" in caplog.text
+    assert "1 queries from 20 rows (19 without a reference: 6 empty, 2 'proof', 2 null" in caplog.text
 
 
 @pytest.mark.parametrize("answer", ["no solution", "0", "nan = 3", "prove", "unknown", "no", "\\varnothing"])
@@ -299,9 +299,14 @@ def test_a_reward_function_gets_the_reference_as_the_row_has_it(tmp_path: Path) 
         {"prompt": "Prove it.", "reward_model": {"ground_truth": "proof"}, "x": 2},
         {"prompt": "Free text.", "reward_model": {"ground_truth": None}, "x": 3},
         {"prompt": "No reward model.", "x": 4},
+        {"prompt": "Capital?", "reward_model": {"ground_truth": ["Paris", "City of Paris"]}, "x": 5},
+        {"prompt": "Capital?", "reward_model": {"ground_truth": ' ["Paris", "City of Paris"]'}, "x": 6},
+        {"prompt": "Half?", "reward_model": {"ground_truth": '["1/2", "0.5"]'}, "x": 7},
     ]
+    aliases = '["Paris", "City of Paris"]'
     table, _ = load_table(parse_source(write(tmp_path, rows)), Selection({"target": "x"}, whole_row=True))
-    assert [query.answer for query in table.values()] == ['{"target": 24, "numbers": [4, 6]}', "proof", "", ""]
+    texts = ['{"target": 24, "numbers": [4, 6]}', "proof", "", "", aliases, aliases, '["1/2", "0.5"]']
+    assert [query.answer for query in table.values()] == texts
     nested = Selection({"problem": "prompt", "style": "reward_model.ground_truth.target"}, whole_row=True)
     table, _ = load_table(parse_source(write(tmp_path, rows[:1])), nested)
     assert [query.info for query in table.values()] == [{"style": 24}]
