@@ -203,7 +203,7 @@ def load_table(source: Source, selection: Selection | None = None) -> tuple[Quer
     if not table:
         fix = "raise the limit or use other data"
         if counts.malformed:
-            raise DataError(counts.malformed)
+            raise DataError(f"{counts.malformed}; of all rows: {counts}")
         if counts.absent and not counts.too_long:
             fix = "map the column of the answers with columns.answer, or use other data"
         raise DataError.at(source.text, f"leaves no queries: {counts}", fix)

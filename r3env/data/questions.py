@@ -89,8 +89,10 @@ def _lettered(
         fix = "make it a list of 2 to 26 texts, an object of them by letter, or {label: [...], text: [...]}"
         raise OptionsError(f"{column!r} holds {found}", fix)
     problem = posed(question, options)
-    letter = None if is_null(row[answer]) else _letter(row[answer], options, labels, said)
-    if letter is None and not is_null(row[answer]):
+    if is_null(row[answer]) or (isinstance(row[answer], str) and not row[answer].strip()):
+        return {name: problem, answer: row[answer]}
+    letter = _letter(row[answer], options, labels, said)
+    if letter is None:
         fix = f"make it the letter of one{'' if said == 'letter' else ', its text, or its place, counted from 0'}"
         found = f"{answer!r} is {row[answer]!r:.60}, which names no single one of the {len(options)} options"
         raise OptionsError(found, fix, {name: problem})
@@ -114,14 +116,25 @@ def _letter(answer: Any, options: Sequence[Any], labels: Sequence[str], first: s
     letters = ascii_uppercase[: len(options)]
     if labels.count(said) == 1:
         return letters[labels.index(said)]
+    of_text = letters[texts.index(said)] if texts.count(said) == 1 and first != "letter" else None
+    bare = [_bare(label) for label in labels]
+    if of_text is None and bare.count(_bare(said)) == 1:
+        return letters[bare.index(_bare(said))]
+    by_letters = any(len(label) == 1 and label.isalpha() for label in bare)
+    if of_text is None and len(said) == 1 and said in letters and not by_letters:
+        return said
     if first == "letter":
         return None
-    of_text = letters[texts.index(said)] if texts.count(said) == 1 else None
     said = said.removesuffix(".0") if isinstance(answer, float) else said  # of a column with nulls
     numbered = not said.isdecimal() or len(said) > 2 or any(map(str.isdecimal, labels))
     of_place = None if numbered or int(said) >= len(letters) else letters[int(said)]
     by_text_first = isinstance(answer, str) or all(isinstance(option, int | float) for option in options)
     return (of_text or of_place) if by_text_first and first == "text" else (of_place or of_text)
+
+
+def _bare(label: str) -> str:
+    """Return a label without brackets and stops, in lower case."""
+    return label.strip("().: ").casefold()
 
 
 def _in_text(row: Row) -> Any:

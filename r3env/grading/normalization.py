@@ -156,7 +156,7 @@ _PRIMED = re.compile(  # but not the apostrophe of John's
 )
 _INVERSE = re.compile(r"(?<![a-zA-Z\\])([fghFGH])\s*\^\s*\{\s*-\s*1\s*\}(?=\()")
 _GROUPED = re.compile(r"(?<![\d,.(\[{])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
-_IN_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
+_IN_THOUSANDS = re.compile(r"(?<![\d.,])(?<!_\{)[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
 _SEPARATOR = re.compile(r"[,;]\s*(?:and\s)?|\s(?:and|or)\s")
 _CLOSING_STOP = re.compile(r"(?<![.,;\s\\])\s*[.,;]$")  # but not an ellipsis
 _BRACKETS = re.compile(r"(?<!\\)(?:\\\\)*([{}()])")

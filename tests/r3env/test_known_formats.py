@@ -140,6 +140,9 @@ CHOICES: dict[str, dict[str, Any]] = {
         "choices": [{"label": label, "text": text} for label, text in zip("ABC", OPTIONS, strict=True)],
         "answerKey": "B",
     },
+    "a letter in small": {"question": P, "options": OPTIONS, "answer": "(b)"},
+    "options by small letters": {"question": P, "options": {"a": "4", "b": "5", "c": "6"}, "answer": "B"},
+    "options by names": {"question": P, "options": {"one": "4", "two": "5", "three": "6"}, "answer": "B"},
     "options by number": {"question": P, "options": {"1": "4", "2": "5", "3": "6"}, "answer": "2"},
     "a place among numbers with a point": {"question": P, "choices": OPTIONS, "answer": 1.0},
     "the text of a choice": {"question": P, "choices": OPTIONS, "answer": "5"},
@@ -154,6 +157,11 @@ def test_questions_with_options_are_posed_with_them(tmp_path: Path, name: str) -
     env = ChoiceEnv(write(tmp_path, CHOICES[name]))
     env.reset(seed=0)
     assert env.step("Answer: B")[1] == 1.0
+
+
+def test_an_options_text_counts_before_a_letter_in_small(tmp_path: Path) -> None:
+    row = {"question": P, "options": ["b", "a"], "answer": "a"}
+    assert load_queries(write(tmp_path, row))[0].answer == "B"
 
 
 @pytest.mark.parametrize(("answer", "letter"), [(1, "B"), ("1", "C"), (5, "D"), ("B", "B")])
