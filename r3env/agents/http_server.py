@@ -7,6 +7,7 @@ sends nothing, half a head or half a body for as long as it stays, and aiohttp k
 import asyncio
 import contextlib
 import errno
+import functools
 import json
 import logging
 import math
@@ -30,8 +31,8 @@ _TOO_MANY = b"HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\nContent-Len
 
 _logger = logging.getLogger(__name__)
 
-# Returns the type and the bytes of the response to a body.
-Respond = Callable[[bytes], Awaitable[tuple[str, bytes]]]
+# Returns the type and the bytes of the response to a body, whose client may have gone meanwhile.
+Respond = Callable[[bytes, Callable[[], bool]], Awaitable[tuple[str, bytes]]]
 # Finds what responds to a method and a target, before the body is read; raises RequestError if they have no key.
 Find = Callable[[str, str], Respond]
 
@@ -136,7 +137,8 @@ class Server:
                 return False
             respond = self._find(request.method.decode(), request.target.decode())
             await self._know(client)
-            status, (kind, data) = 200, await respond(await self._body(client, http, request))
+            body = await self._body(client, http, request)
+            status, (kind, data) = 200, await respond(body, functools.partial(_has_gone, client))
         except Exception as error:
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
                 raise  # the client is gone
@@ -239,6 +241,16 @@ async def _readable(client: socket.socket) -> None:
         await ready.wait()  # waits: its caller has a limit
     finally:
         loop.remove_reader(client)
+
+
+def _has_gone(client: socket.socket) -> bool:
+    """Return whether a client has closed its connection; called by any thread."""
+    try:
+        return not client.recv(1, socket.MSG_PEEK)  # waits: the socket does not block
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 async def _linger(client: socket.socket) -> None:

@@ -7,7 +7,7 @@ import resource
 import secrets
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from r3env.agents.http_server import Limits, Respond, Server
@@ -133,14 +133,14 @@ def _run(server: Server, listener: socket.socket) -> None:
         runner.run(server.serve(listener))
 
 
-async def _show(body: dict[str, Any], _: bytes) -> tuple[str, bytes]:
+async def _show(body: dict[str, Any], *_: object) -> tuple[str, bytes]:
     return "application/json", json.dumps(body).encode()
 
 
-async def _complete(session: Session, body: bytes) -> tuple[str, bytes]:
+async def _complete(session: Session, body: bytes, gone: Callable[[], bool]) -> tuple[str, bytes]:
     request = read_request(body, session.policy)
-    completion, number = await asyncio.wrap_future(session.submit(request).answered)
+    completion, number = await asyncio.wrap_future(session.submit(request, gone).answered)
     answer = completion_body(request, completion, number)
     if request.stream:
         return "text/event-stream", as_events(answer, usage=request.stream_usage)
-    return await _show(answer, b"")
+    return await _show(answer)

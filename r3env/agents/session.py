@@ -19,10 +19,12 @@ class Pending:
 
     Args:
         request: what is asked.
+        gone: whether its client waits for the answer no longer.
         answered: becomes the answer and the number of its turn, or the error of a refusal.
     """
 
     request: ChatRequest
+    gone: Callable[[], bool]
     answered: Future[tuple[Completion, int]] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
@@ -74,13 +76,17 @@ class Session:
         """Run the agent in a thread, which no deadline can end and no exit waits for."""
         threading.Thread(target=self._run, args=(agent,), name="agent", daemon=True).start()
 
-    def submit(self, request: ChatRequest) -> Pending:
+    def submit(self, request: ChatRequest, gone: Callable[[], bool]) -> Pending:
         """Hand a request to the environment. It is refused when the episode ends, so no wait for it lasts longer.
+
+        Args:
+            request: what is asked.
+            gone: whether its client waits no longer.
 
         Raises:
             RequestError: the episode is over.
         """
-        pending = Pending(request)
+        pending = Pending(request, gone)
         with self._lock:
             if self._closed:
                 raise _over()

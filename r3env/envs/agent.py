@@ -173,13 +173,13 @@ class AgentEnv(MathEnv):
 
         Raises:
             ResetNeeded: No episode is running.
-            RuntimeError: The agent failed.
+            RuntimeError: The agent failed, or its client has given the request up and does not repeat it.
         """
         if self._pending is None or self._asked is None or self._current is None:
             raise ResetNeeded("no episode is running: call reset() before step()")
+        waiting, self._pending = self._who_waits(self._pending), None
         self._branches.answered(self._asked, completion.text)
-        pending, self._pending = self._pending, None
-        pending.answer(completion, self._answered)
+        waiting.answer(completion, self._answered)
         self._answered += 1
         event = self._next_event()
         if isinstance(event, NextTurn):
@@ -208,6 +208,21 @@ class AgentEnv(MathEnv):
         self._answered, self._branches, self._session = 0, Branches(), Session(policy)
         self._base_url = endpoint().open(self._session)
         self._session.start(functools.partial(_run, self.run_agent, query, self._base_url))
+
+    def _who_waits(self, pending: Pending) -> Pending:
+        """Return the request, or its repetition by a client that gave up; an answer that none reads trains nothing."""
+        assert self._session is not None
+        for _ in range(self.max_turns):
+            if not pending.gone():
+                return pending
+            event = self._session.next()
+            if not isinstance(event, Pending) or event.request != pending.request:
+                break
+            pending = event
+        raise RuntimeError(
+            "the agent's client gave a request up before its answer came; fix: raise the client's timeout, "
+            "and wait for all that is asked"
+        )
 
     def _next_event(self) -> NextTurn | Finished:
         """Wait for a request that can be answered, or for the agent's end, after which it can ask nothing more."""

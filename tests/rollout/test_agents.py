@@ -1,5 +1,7 @@
 """Agents that ask the policy through the `openai` package, with a real engine behind the endpoint."""
 
+import json
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +17,7 @@ from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.metrics import completion_metrics
 from algorithms.rollout.types import NEW_CONTEXT, Attempt, Prompt, Request, Sampling, Split
 from r3env import chat
+from r3env.agents.session import Session
 from r3env.chat import ChatFormat
 from r3env.core import Query
 from r3env.envs.agent import AgentEnv
@@ -251,6 +254,63 @@ def test_a_conversation_without_room_is_refused_and_the_agent_may_go_on(run, eng
     assert rollout.error is None and rollout.correct and len(rollout.turns) == 1
     assert [code for code, _ in errors] == ["context_length_exceeded"] * 2
     assert all("leave no room" in message for _, message in errors)
+
+
+@pytest.fixture
+def given_up(monkeypatch):
+    """Begin a request whose client closes its connection before it is answered."""
+    asked, closed = threading.Event(), threading.Event()
+    complete, next_event = OneQuery.complete, Session.next
+
+    def complete_later(self, completion):
+        assert closed.wait(60)
+        return complete(self, completion)
+
+    def next_and_take_note(self):
+        event = next_event(self)
+        asked.set()
+        return event
+
+    def give_up(base_url, model, messages):
+        asked.clear()
+        closed.clear()
+        url = httpx.URL(base_url)
+        body = json.dumps({"model": model, "messages": messages}).encode()
+        head = f"POST {url.path}/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection((url.host, url.port)) as client:
+            client.sendall(head.encode() + body)
+            assert asked.wait(60)
+        closed.set()
+
+    monkeypatch.setattr(Session, "next", next_and_take_note)
+    monkeypatch.setattr(OneQuery, "complete", complete_later)
+    return give_up
+
+
+def test_a_client_that_gives_up_and_asks_again_gets_the_answer_that_was_sampled(run, given_up, policy):
+    def agent(query, base_url, model):
+        given_up(base_url, model, [user(query.problem)])
+        talk = Chat(base_url, model, system=False)
+        talk.say(query.problem)
+        talk.say("Again.")
+        return True
+
+    rollout = run(agent)
+    assert rollout.error is None and len(rollout.turns) == 2 and rollout.counts["changed_prefixes"] == 0
+    assert NEW_CONTEXT not in rollout.tokens
+    check_logprobs(rollout, policy)
+
+
+@pytest.mark.parametrize("asks_again", [True, False])
+def test_an_answer_that_no_client_reads_is_not_trained_on(run, given_up, asks_again):
+    def agent(query, base_url, model):
+        given_up(base_url, model, [user("2+2")])
+        if asks_again:
+            Chat(base_url, model, system=False).say(query.problem)
+        return 0.5
+
+    rollout = run(agent)
+    assert "gave a request up before its answer came; fix: raise the client's timeout" in rollout.error
 
 
 def test_a_second_turn_after_a_failed_attempt_begins_with_its_tokens(run, tokenizer):
