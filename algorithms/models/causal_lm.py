@@ -1,10 +1,12 @@
-"""Load a causal language model with transformers; of a composite model only its text model."""
+"""Load a causal language model with transformers; of a composite model only its text model.
+
+transformers takes seconds to import, which no help and no error in the settings waits for: each function does it.
+"""
 
 import logging
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.models.composite import RENAMES, is_composite, text_config
@@ -19,12 +21,16 @@ def read_config(model: str, revision: str | None = None, trust_remote_code: bool
         OSError: there is none at `model`, a folder or Hub id.
         ConfigError: a composite model that is not supported.
     """
+    from transformers import AutoConfig
+
     config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
     return text_config(config, model)
 
 
 def empty_causal_lm(config: Any, trust_remote_code: bool = False) -> Any:
     """Return the model of a configuration without its weights, on the device `meta`."""
+    from transformers import AutoModelForCausalLM
+
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
 
@@ -43,6 +49,8 @@ def load_causal_lm(model: str, dtype: str, revision: str | None = None, trust_re
         ConfigError: a composite model that is not supported, or weights that are not in the files, which
             transformers would draw at random.
     """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     config: Any = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
     text = text_config(config, model)
     options: dict[str, Any] = {"key_mapping": RENAMES} if is_composite(config) else {}

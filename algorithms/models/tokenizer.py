@@ -1,10 +1,8 @@
-"""The policy's tokenizer, and the tokens that end its turn."""
+"""The policy's tokenizer, and the tokens that end its turn; transformers is imported late, as in causal_lm.py."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-
-from transformers import AutoTokenizer, GenerationConfig
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.models.causal_lm import read_config
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
 
 def load_tokenizer(model: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
     """Load the tokenizer of a model folder or Hub id; raises OSError if there is none."""
+    from transformers import AutoTokenizer
+
     return AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
 
 
@@ -37,6 +37,8 @@ def stop_token_ids(tokenizer: Any, model: str, revision: str | None = None) -> t
     Raises:
         ConfigError: there is none: no response would ever end.
     """
+    from transformers import GenerationConfig
+
     stops = {tokenizer.eos_token_id, chat.end_of_turn(tokenizer)}
     try:
         extra = GenerationConfig.from_pretrained(model, revision=revision or "main").eos_token_id
@@ -67,6 +69,8 @@ class ModelConfigs:
     @classmethod
     def read(cls, settings: "RLModuleSettings") -> Self:
         """Read them from the model's folder or Hub page; raises OSError if there is none at `rl_module.model`."""
+        from transformers import GenerationConfig
+
         source = resolve_model(settings.model)
         model = read_config(source, settings.revision, settings.trust_remote_code)
         try:

@@ -1,10 +1,9 @@
 """Quote an attempt before a second turn: whole, or cut so that the second turn fits."""
 
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from algorithms.config.base import BaseConfig
 from algorithms.models.tokenizer import chat_format
@@ -13,11 +12,14 @@ from algorithms.rollout.types import Attempt
 from r3env import chat
 from r3env.reasoning import answer_of, response_text
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
 GAP_TEXT = "\n[...]\n"
 FEEDBACK_TOKENS = 512
 
 
-def context_of(model: PretrainedConfig) -> int | None:
+def context_of(model: "PretrainedConfig") -> int | None:
     """Return the tokens that a model can hold, by transformers' configuration of it; None where that has no number."""
     return getattr(model.get_text_config(), "max_position_embeddings", None)
 
@@ -83,7 +85,7 @@ class AttemptTruncator:
 
     def __init__(
         self,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: "PreTrainedTokenizerBase",
         *,
         limit: int | None,
         context: int | None,
@@ -101,7 +103,7 @@ class AttemptTruncator:
     def of(
         cls,
         config: BaseConfig,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: "PreTrainedTokenizerBase",
         guidance: str,
         *,
         context: int | None,
