@@ -201,6 +201,15 @@ def test_options_that_cannot_be_read_are_left_out_and_the_first_is_named(
     assert "1 queries from 2 rows (1 unusable left out)" in caplog.text and f"row 2: {line}" in caplog.text
 
 
+@pytest.mark.parametrize("answer", ["", " ", None])
+def test_a_row_without_an_answer_is_not_the_one_that_cannot_be_read(tmp_path: Path, answer: str | None) -> None:
+    rows = [{"question": P, "options": OPTIONS, "answer": each} for each in (answer, "zz")]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(DataError, match="row 2: 'answer' is 'zz', which names") as caught:
+        load_queries(str(tmp_path / "rows.jsonl"))
+    assert "; of all rows: 0 queries from 2 rows (2 unusable left out)" in str(caught.value)
+
+
 def test_a_function_gets_an_answer_that_names_several_options(tmp_path: Path) -> None:
     path = write(tmp_path, {"question": P, "options": OPTIONS, "answer": ["A", "B"]})
     table, _ = load_table(parse_source(path), Selection(whole_row=True))
