@@ -109,25 +109,28 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.config.loading import load
-    from algorithms.preflight.check import check, validate_start
-    from algorithms.train.copy_place import Place
-    from algorithms.train.loop import resume, train
-    from algorithms.train.places import check_place
-    from algorithms.train.resume import StoredRun, check_kept_settings
-    from algorithms.train.start_from import find_start
-    from algorithms.train.stop_conditions.base import build_conditions
-    from algorithms.train.trackers.registry import check_trackers
 
     _choose_begun(arguments)
     with contextlib.ExitStack() as held:
         stored = None
         if arguments.resume is not None:  # "" as of a variable that is not set
+            from algorithms.train.resume import StoredRun, check_kept_settings
+
             found = StoredRun.open(Path(arguments.resume), algorithm, to_train=not arguments.check)
             stored = held.enter_context(found)
         if stored and arguments.config:
             raise ConfigError("--config: a resumed run keeps its own configuration; fix: override single settings")
         file = stored.directory.config_file if stored else arguments.config
         config, run = load(file, arguments.overrides, _config_class(algorithm))
+        # Behind what is most often refused: they take seconds to import.
+        from algorithms.preflight.check import check, validate_start
+        from algorithms.train.copy_place import Place
+        from algorithms.train.loop import resume, train
+        from algorithms.train.places import check_place
+        from algorithms.train.start_from import find_start
+        from algorithms.train.stop_conditions.base import build_conditions
+        from algorithms.train.trackers.registry import check_trackers
+
         if stored:
             check_kept_settings(stored.directory.config_file, config)
         build_conditions(run.stop, config)  # a condition that nothing measures is refused
