@@ -207,7 +207,8 @@ class HistoryDatabase:
 
     def commit(self) -> None:
         """Write what was added since the last commit through to the disk."""
-        self._connection.execute("COMMIT")
+        if self._connection.in_transaction:  # a full disk ends one
+            self._connection.execute("COMMIT")
         self._connection.execute("BEGIN")
 
     def savepoint(self) -> int:
@@ -224,6 +225,8 @@ class HistoryDatabase:
         """
         if self.event < mark:
             raise ValueError(f"the history ends at its event {self.event}, before event {mark}")
+        if not self._connection.in_transaction:
+            self._connection.execute("BEGIN")
         for table in ("pools", "responses", "outcomes"):
             self._connection.execute(f"DELETE FROM {table} WHERE event>?", (mark,))
         self._connection.execute(

@@ -72,22 +72,25 @@ class ReplayHistory:
     def write_in_background(self, write: Callable[[], None]) -> None:
         """Let a thread add to the history; any other use of it waits until the thread is done.
 
-        An error of the thread is raised by `wait`, or by the first other use. A process that is killed meanwhile leaves
-        what was committed before.
+        An error of the thread is raised by `wait`, and by any other use: a step of which a part is missing is no state.
+        A process that is killed meanwhile leaves what was committed before.
         """
         self.wait()
         self._writer = Future()
         threading.Thread(target=_write, args=(write, self._writer), name=_WRITER).start()
 
     def wait(self) -> None:
-        """Wait until all writes are done; raises the error of a failed one."""
+        """Wait until all writes are done.
+
+        Raises:
+            Exception: the error of a failed one, until `rollback` or `load_state_dict` has put the history right.
+        """
         if self._writer is None or threading.current_thread().name == _WRITER:
             return
         # waits: the thread writes to the disk and to nothing else; a signal ends the wait
-        error = self._writer.exception()
-        self._writer = None
-        if error is not None:
+        if (error := self._writer.exception()) is not None:
             raise error
+        self._writer = None
 
     @property
     def _database(self) -> HistoryDatabase:
@@ -213,6 +216,7 @@ class ReplayHistory:
 
     def rollback(self, mark: int) -> None:
         """Return to a mark: delete what was added since, and restore what was evicted since."""
+        self._forget_writer()
         self._database.rollback(mark)
 
     def prune(self, mark: int) -> None:
@@ -221,9 +225,14 @@ class ReplayHistory:
 
     def close(self) -> None:
         """Close the file after all writes are done; the error of a failed write is not raised any more."""
+        self._forget_writer()
+        self._opened.close()
+
+    def _forget_writer(self) -> None:
+        """Wait until all writes are done, and pass over the error of a failed one."""
         with contextlib.suppress(Exception):
             self.wait()
-        self._opened.close()
+        self._writer = None
 
     def save(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the state for a checkpoint: everything as arrays, or of a history in a file only its position."""
@@ -266,6 +275,7 @@ class ReplayHistory:
             ValueError: the state is of another format.
         """
         entries, outcomes = import_arrays(arrays, metadata)
+        self._forget_writer()
         self._database.clear()
         for outcome in outcomes:
             self.record(*outcome)

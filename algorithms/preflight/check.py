@@ -17,8 +17,8 @@ from algorithms.preflight.context_window import (
 )
 from algorithms.preflight.description import CheckResult, describe
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
-from algorithms.preflight.fitting import gpu_shortage
-from algorithms.preflight.memory import gpu_memory, validate_cache
+from algorithms.preflight.fitting import gpu_shortage, validate_cache
+from algorithms.preflight.memory import gpu_memory
 from algorithms.preflight.resources import (
     USE_A_GPU,
     available,
@@ -91,7 +91,7 @@ def validate_sequences(config: "BaseConfig", model: ModelFacts, environment: Env
     _validate_stop_tokens(config, model)
     validate_vllm_model(config, model)
     config.measured.engine_length = engine_length(config, model.context, use)
-    validate_cache(config, model)
+    validate_cache(config, model, use)
     return use
 
 

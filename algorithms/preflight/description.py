@@ -1,5 +1,6 @@
 """Describe a configuration for `--check`: what runs where, what that takes, the data, the first prompt."""
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -160,7 +161,7 @@ def _place_lines(config: "BaseConfig") -> Iterator[Line | tuple[str, str]]:
     yield Line("resources", f"{reserved(config)} for actors; {has}", enough)
     if not os.environ.get("RAY_ADDRESS") and (text := too_long()):
         yield "Ray's folder", text
-    yield from installation_lines(config)
+    yield from itertools.starmap(Line, installation_lines(config))
     if problem := gpu_problem(config):
         yield Line("GPU", f"NOT USABLE: {problem}", False)
 
@@ -240,10 +241,8 @@ def _model_lines(
     yield "context", f"{prompt}response {response} = {use.plain} of {model.context or 'unknown'} tokens"
     if use.longest > use.plain:
         over = model.context is not None and use.longest > model.context
-        yield (
-            "",
-            f"up to {use.longest} tokens with further turns{': MORE THAN THE MODEL HAS' if over else ''}",
-        )
+        cut = f", more than the model's {model.context}: attempts are then quoted in part, and answers may be cut off"
+        yield "", f"up to {use.longest} tokens with further turns{cut if over else ''}"
 
 
 def _learner_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, activations: int | None) -> str:

@@ -1,16 +1,26 @@
-"""Which settings would make a run fit on a GPU that is too small for it, by the counts of `--check`."""
+"""Whether a run fits on the GPUs that are there, and which settings would make it, by the counts of `--check`."""
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from algorithms.config.placement import engine_share, shares_gpu
+from algorithms.config.errors import ConfigError
+from algorithms.config.placement import engine_is_on_gpu, engine_share, shares_gpu
 from algorithms.models.names import ModelFacts
 from algorithms.preflight.activations import activation_bytes, microbatch_tokens
 from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.gpus import BFLOAT16_CAPABILITY, found_gpus
-from algorithms.preflight.memory import CUDA_BYTES, engine_weights, gib, least_gpu_bytes, sequence_bytes
+from algorithms.preflight.memory import (
+    CACHE_OPTION,
+    CACHE_VARIABLE,
+    CUDA_BYTES,
+    cache_bytes,
+    engine_needs,
+    gib,
+    least_gpu_bytes,
+    sequence_bytes,
+)
 from algorithms.preflight.resources import available
 
 if TYPE_CHECKING:
@@ -25,6 +35,34 @@ _ELSE = (
     "a smaller model, a shorter env_runners.max_response_tokens, a larger GPU, or several "
     "(learners.sharding=fsdp with as many learners)"
 )
+
+
+def validate_cache(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> None:
+    """Check that a vLLM engine's cache holds the longest sequence, and note the size that it is to have on a CPU.
+
+    Raises:
+        ConfigError: vLLM would refuse to start; the line names the setting and the fix.
+    """
+    if config.env_runners_settings.engine != "vllm":
+        return
+    cache, needed = cache_bytes(config, model), sequence_bytes(config, model)
+    if not engine_is_on_gpu(config):
+        config.measured.engine_cache_bytes = cache
+    length = config.measured.engine_length
+    if cache is None or cache >= needed or length is None:  # None: `--check` has not read prompts on the Hub
+        return
+    fix = f"a shorter env_runners.max_response_tokens, or env_runners.max_model_len below {length}"
+    if engine_is_on_gpu(config):
+        key, more = "env_runners.gpu_memory_utilization", "a larger share, a larger GPU or tensor_parallel_size"
+    elif CACHE_OPTION in config.env_runners_settings.vllm:
+        key, more = f"env_runners.vllm.{CACHE_OPTION}", f"{needed}"
+    else:
+        key, more = CACHE_VARIABLE, f"{-(-needed // 2**30)}"
+    fixes = gpu_shortage(config, model, use) or f"fix: {more}, or {fix}"
+    raise ConfigError(
+        f"{key}: leaves {max(0, cache) / 2**30:.2f} GiB for the cache, and one sequence of {length} tokens takes "
+        f"{needed / 2**30:.2f} GiB; {fixes}"
+    )
 
 
 def needed_gpu_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse | None) -> int:
@@ -80,9 +118,10 @@ def _changes(
     if use is not None and microbatch_tokens(config, use)[0] > (longest := max(use.row, use.longest)):
         yield "learners.token_budget", longest
     if shares_gpu(config) and (share := engine_share(config)) is not None:
-        least = (engine_weights(config, model) + sequence_bytes(config, model)) / gpu_bytes
-        if (less := round((math.ceil(least / _SHARE_STEP) + 1) * _SHARE_STEP, 2)) < share:
-            yield "env_runners.gpu_memory_utilization", less
+        least = engine_needs(config, model) / gpu_bytes
+        enough = round((math.ceil(least / _SHARE_STEP) + 1) * _SHARE_STEP, 2)
+        if enough < share or share < least < enough < 1:
+            yield "env_runners.gpu_memory_utilization", enough
     if runners.dtype == "float32":
         found = found_gpus()
         old = found is not None and found.below(BFLOAT16_CAPABILITY)

@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from algorithms.config.errors import ConfigError
 from algorithms.config.placement import engine_is_on_gpu, engine_share, engine_sleeps, shares_gpu
 from algorithms.models.names import BYTES, ModelFacts
 from algorithms.preflight.context_window import ContextUse
@@ -89,7 +88,7 @@ VLLM_SHARE = 0.92
 
 
 def least_gpu_bytes(config: "BaseConfig", model: ModelFacts, activations: int = 0, *, several: bool = True) -> int:
-    """Return what a GPU must have at least; an engine's cache in the rest of its share is extra.
+    """Return what a GPU must have at least; of an engine's cache, a single sequence where its length is known.
 
     A GPU that engine and learner share needs room for the larger of two phases: the engine's share beside the learner
     at rest, and the update, beside the engine unless that sleeps. 0 where no GPU is used.
@@ -105,12 +104,14 @@ def least_gpu_bytes(config: "BaseConfig", model: ModelFacts, activations: int = 
         rest, update = _learner_bytes(config, model, at_rest=True), activations
         if not config.learners_settings.offload:
             update = learner_peak(config, model, activations, several=several)
-    weights = engine_weights(config, model) if engine_is_on_gpu(config) else 0
+    weights, engine = (
+        (engine_weights(config, model), engine_needs(config, model)) if engine_is_on_gpu(config) else (0, 0)
+    )
     share = engine_share(config) or (VLLM_SHARE if config.env_runners_settings.engine == "vllm" else 1.0)
     if not shares_gpu(config):
-        return int(max(update, weights / share))
+        return int(max(update, engine / share))
     generating, updating = (size / (1 - share) if share < 1 else size + weights for size in (rest, update))
-    return int(max(generating, update if engine_sleeps(config) else updating, weights / share))
+    return int(max(generating, update if engine_sleeps(config) else updating, engine / share))
 
 
 def gpu_memory(config: "BaseConfig", model: ModelFacts) -> str:
@@ -141,6 +142,12 @@ def engine_weights(config: "BaseConfig", model: ModelFacts) -> int:
     return -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)
 
 
+def engine_needs(config: "BaseConfig", model: ModelFacts) -> int:
+    """Return the bytes of an engine's weights and, where prompts were measured, vLLM's cache for a single sequence."""
+    known = config.env_runners_settings.engine == "vllm" and config.measured.engine_length is not None
+    return engine_weights(config, model) + (sequence_bytes(config, model) if known else 0)
+
+
 def gib(count: float) -> str:
     """Write bytes in GiB."""
     return f"{count / 2**30:.1f} GiB"
@@ -150,7 +157,7 @@ def gib(count: float) -> str:
 CPU_CACHE_BYTES = 2**30
 # vLLM deals its cache out in blocks of so many tokens on a CPU, one of which stays empty.
 _CPU_BLOCK = 128
-_OPTION, _VARIABLE = "kv_cache_memory_bytes", "VLLM_CPU_KVCACHE_SPACE"
+CACHE_OPTION, CACHE_VARIABLE = "kv_cache_memory_bytes", "VLLM_CPU_KVCACHE_SPACE"
 
 
 def sequence_bytes(config: "BaseConfig", model: ModelFacts) -> int:
@@ -168,11 +175,11 @@ def cpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int:
     `env_runners.vllm.kv_cache_memory_bytes` or vLLM's own VLLM_CPU_KVCACHE_SPACE (GiB) names them. Else it is room for
     `max_num_seqs` of the longest sequences, but a GiB at most, and for one sequence at least.
     """
-    named = config.env_runners_settings.vllm.get(_OPTION)
+    named = config.env_runners_settings.vllm.get(CACHE_OPTION)
     if isinstance(named, int):
         return named
-    if os.environ.get(_VARIABLE, "").isdigit():
-        return int(os.environ[_VARIABLE]) * 2**30
+    if os.environ.get(CACHE_VARIABLE, "").isdigit():
+        return int(os.environ[CACHE_VARIABLE]) * 2**30
     one = sequence_bytes(config, model)
     return max(one, min(CPU_CACHE_BYTES, one * config.env_runners_settings.max_num_seqs))
 
@@ -230,30 +237,3 @@ def engine_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse, at_on
         return weights | {"cache": model.cache_bytes(at_once * use.plain, runners.dtype)}
     cache = cache_bytes(config, model)
     return weights if cache is None else weights | {"cache": cache}
-
-
-def validate_cache(config: "BaseConfig", model: ModelFacts) -> None:
-    """Check that a vLLM engine's cache holds the longest sequence, and note the size that it is to have on a CPU.
-
-    Raises:
-        ConfigError: vLLM would refuse to start; the line names the setting and the fix.
-    """
-    if config.env_runners_settings.engine != "vllm":
-        return
-    cache, needed = cache_bytes(config, model), sequence_bytes(config, model)
-    if not engine_is_on_gpu(config):
-        config.measured.engine_cache_bytes = cache
-    length = config.measured.engine_length
-    if cache is None or cache >= needed or length is None:  # None: `--check` has not read prompts on the Hub
-        return
-    fix = f"a shorter env_runners.max_response_tokens, or env_runners.max_model_len below {length}"
-    if engine_is_on_gpu(config):
-        key, more = "env_runners.gpu_memory_utilization", "a larger share, a larger GPU or tensor_parallel_size"
-    elif _OPTION in config.env_runners_settings.vllm:
-        key, more = f"env_runners.vllm.{_OPTION}", f"{needed}"
-    else:
-        key, more = _VARIABLE, f"{-(-needed // 2**30)}"
-    raise ConfigError(
-        f"{key}: leaves {max(0, cache) / 2**30:.2f} GiB for the cache, and one sequence of {length} tokens takes "
-        f"{needed / 2**30:.2f} GiB; fix: {more}, or {fix}"
-    )

@@ -105,14 +105,17 @@ def validate_engine_gpus(config: "BaseConfig", gpus: float) -> None:
     )
 
 
-def installation_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
-    """Yield the lines of `--check` about driver, CUDA and vLLM; none without GPUs and with the supported vLLM."""
+def installation_lines(config: "BaseConfig") -> Iterator[tuple[str, str, bool]]:
+    """Yield the lines of `--check` about driver, CUDA and vLLM; none without GPUs and with the supported vLLM.
+
+    Each is a name, a text, and whether the GPUs that the configuration reserves can be used.
+    """
     if found := found_gpus():
         problem = driver_problem(found.driver, toolkit())
         told = f"NOT USABLE: {problem}" if problem else f"CUDA {toolkit()}"
-        yield "driver of GPUs", f"NVIDIA {found.driver}; {told}"
+        yield "driver of GPUs", f"NVIDIA {found.driver}; {told}", not (problem and reserved(config).gpus)
     if config.env_runners_settings.engine == "vllm" and (problem := vllm_problem()):
-        yield "vLLM", problem
+        yield "vLLM", problem, True
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from algorithms.config.errors import ConfigError
 from algorithms.config.files import configs_folder
 from algorithms.config.loading import load
 from algorithms.config.placement import Placement, placement, transfer_kind
 from algorithms.models.names import ModelFacts
-from algorithms.preflight import check, fitting
+from algorithms.preflight import check, fitting, memory, resources
 from algorithms.preflight.activations import activation_bytes
 from algorithms.preflight.context_window import ContextUse
-from algorithms.preflight.description import Line, _gpu_lines
+from algorithms.preflight.description import Line, _gpu_lines, _place_lines
 from algorithms.preflight.fitting import gpu_shortage, ways_to_fit
 from algorithms.preflight.gpus import FoundGPUs
 from algorithms.preflight.memory import gpu_memory, learner_bytes, learner_peak, least_gpu_bytes
@@ -218,3 +219,50 @@ def test_the_float32_gradient_of_a_trained_head_is_counted(weights):
         assert counted - activation_bytes(config, replace(model, head=0), use) == 4 * 151_936 * 1024
         adapted = config.rl_module(lora_rank=16)
         assert activation_bytes(adapted, model, use) == activation_bytes(adapted, replace(model, head=0), use)
+
+
+@pytest.fixture
+def four_billion(monkeypatch):
+    """Configuration and size of Qwen3-4B with an adapter and vLLM, checked on a GPU of so many GiB."""
+
+    def make(gib, *settings):
+        found = FoundGPUs("580.65.06", int(gib * 2**30))
+        for module in (fitting, memory):
+            monkeypatch.setattr(module, "found_gpus", lambda: found)
+        monkeypatch.setattr(fitting, "available", lambda: Resources(16, 1, "this machine"))
+        with sized("Qwen/Qwen3-4B") as (model, folder):
+            named = [f"rl_module.model={folder}", "rl_module.lora_rank=16", *settings]
+            config = resolve_config("own_model_1gpu.yaml", *named)
+        config.measured.engine_length = 4_096
+        return config, model
+
+    return make
+
+
+USE = ContextUse(prompt=500, plain=4_096, longest=4_096, row=4_096)
+
+
+def test_where_a_larger_share_leaves_no_room_for_the_learner_a_smaller_learner_is_the_fix(four_billion, monkeypatch):
+    without_activations(monkeypatch)
+    config, model = four_billion(16)
+    with pytest.raises(ConfigError) as raised:
+        fitting.validate_cache(config, model, USE)
+    line = str(raised.value)
+    assert line.startswith("env_runners.gpu_memory_utilization: leaves ") and "NOT ENOUGH; fix: " in line
+    assert "rl_module.lora_base=nf4" in line
+
+
+def test_a_gpu_has_room_for_the_cache_of_one_sequence_where_its_length_is_known(four_billion):
+    config, model = four_billion(80, "env_runners.gpu_memory_utilization=0.1")
+    share = (2 * model.parameters + model.cache_bytes(4_096, "bfloat16")) / 0.1
+    assert least_gpu_bytes(config, model) == pytest.approx(share, rel=1e-6)
+
+
+@pytest.mark.parametrize(("gpus", "enough"), [(1, False), (0, True)])
+def test_a_driver_that_is_too_old_is_missing_where_gpus_are_reserved(monkeypatch, gpus, enough):
+    monkeypatch.setattr(resources, "found_gpus", lambda: FoundGPUs("470.82.01", 80 * 2**30))
+    monkeypatch.setattr(resources, "toolkit", lambda: "13.0")
+    config = resolve_config("own_model_1gpu.yaml", f"learners.num_gpus_per_learner={gpus}")
+    config.env_runners(num_gpus_per_env_runner=gpus)
+    (row,) = (row for row in _place_lines(config) if row[0] == "driver of GPUs")
+    assert "NOT USABLE: CUDA 13.0" in row.text and row.enough is enough

@@ -43,19 +43,42 @@ def test_the_stage_returns_while_it_is_written_and_the_metrics_are_of_what_was(s
     assert len(stored(algorithm.history)) == 2
 
 
-@pytest.mark.parametrize("use", [len, ReplayHistory.wait, ReplayHistory.savepoint, lambda h: h.attempts("q")])
-def test_the_error_of_a_write_reaches_whoever_comes_next_once(use):
-    history = ReplayHistory()
+USES = [len, ReplayHistory.wait, ReplayHistory.savepoint, lambda history: history.attempts("q")]
 
-    def fail():
+
+def half_a_step(history):
+    """A write that fails behind its first response, as on a full disk, which ends SQLite's transaction too."""
+
+    def write():
+        write_history(history, a_batch())
+        history._opened._connection.execute("ROLLBACK")
         raise OSError("no space left")
 
-    history.write_in_background(fail)
-    with pytest.raises(OSError, match="no space left"):
-        use(history)
-    assert len(history) == 0
-    history.write_in_background(fail)
+    history.write_in_background(write)
+
+
+def test_the_error_of_a_write_reaches_all_who_come_next_until_the_history_is_rolled_back():
+    history = ReplayHistory()
+    write_history(history, a_batch())
+    mark = history.savepoint()
+    half_a_step(history)
+    for use in (*USES, half_a_step):
+        with pytest.raises(OSError, match="no space left"):
+            use(history)
+    history.rollback(mark)
+    assert (len(history), history.attempts("q")) == (2, 2)
+    write_history(history, a_batch())
+    assert history.attempts("q") == 4
+    half_a_step(history)
     history.close()
+
+
+def test_a_saved_state_takes_the_place_of_a_step_that_was_half_written():
+    whole, history = ReplayHistory(), ReplayHistory()
+    write_history(whole, a_batch())
+    half_a_step(history)
+    history.load_state_dict(*whole.state_dict())
+    assert (len(history), history.attempts("q")) == (2, 2)
 
 
 def test_what_was_not_committed_is_not_there_again(tmp_path):
