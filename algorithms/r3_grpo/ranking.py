@@ -1,7 +1,7 @@
 """SERR: a ranking reward for responses whose outcome could not be verified, by the structure of their entropies.
 
-By default all ranks tie, which makes it a flat penalty on truncation: no order of the ranks has been seen to do better
-(docs/results/evidence.md). `ranking.order: entropy` is the paper's.
+The default is the paper's order. With `ranking.order: flat` all ranks tie, which makes it a flat penalty on truncation and
+spares the pass that scores entropies; neither has been seen to do better (docs/results/evidence.md).
 """
 
 import logging
@@ -20,7 +20,7 @@ from algorithms.r3_grpo.truncation_watch import TruncationWatch
 if TYPE_CHECKING:  # loads Ray
     from algorithms.config.base import BaseConfig
 
-Order = Literal["flat", "entropy", "random"]
+Order = Literal["entropy", "flat", "random"]
 Scope = Literal["truncated", "all"]
 Baseline = Literal["finished_wrong", "centered", "paper"]
 
@@ -35,8 +35,8 @@ class RankingSettings(Settings):
 
     enabled: bool = setting(True, "Whether to rank.", hparam=True)
     order: Order = setting(
-        "flat",
-        "What to rank by: nothing, so that all ranks tie; the structure of the responses' entropies, as in the paper; "
+        "entropy",
+        "What to rank by: the structure of the responses' entropies, as in the paper; nothing, so that all ranks tie; "
         "or chance, as a control.",
     )
     top_fraction: float = setting(

@@ -85,9 +85,9 @@ def test_ranks_by_chance_are_the_same_rewards_in_another_order_and_repeat(stub):
     assert len(set(rewards("entropy"))) > 1
 
 
-def test_by_default_all_ranks_tie_and_no_entropy_is_asked_for(stub):
+def test_with_flat_ranks_all_tie_and_no_entropy_is_asked_for(stub):
     """A flat penalty on truncation: half of the largest reward, below a finished incorrect response."""
-    algorithm = stub(ranking={"max_reward": 0.2})
+    algorithm = stub(ranking={"max_reward": 0.2, "order": "flat"})
     group = plain_group(sample([10, 11], truncated=True), sample([12, 13], truncated=True), sample([14]))
     (ranking,) = (mechanism for mechanism in algorithm.active if isinstance(mechanism, Ranking))
     assert ranking.needs(group) == [] and ranking.is_informative(group)
@@ -100,7 +100,7 @@ def test_truncation_is_not_paid_where_an_incorrect_answer_costs(stub):
     members = [sample([10, 11], truncated=True), sample([12, 13], truncated=True), sample([14])]
     for member in members:
         member.rollout = replace(member.rollout, reward=-1.0)
-    algorithm = stub(ranking={"max_reward": 0.2})
+    algorithm = stub(ranking={"max_reward": 0.2, "order": "flat"})
     algorithm.shape_rewards(batch_of(plain_group(*members)))
     assert [one.training_reward for one in members] == pytest.approx([-1.1, -1.1, -1.0])
 
@@ -114,7 +114,7 @@ def test_a_flat_rank_is_what_entropies_give_that_order_nothing(stub):
         stub(ranking=ranking).shape_rewards(batch_of(group))
         return [one.training_reward for one in group.samples]
 
-    assert rewards() == rewards(order="entropy", top_fraction=1.0)
+    assert rewards(order="flat") == rewards(top_fraction=1.0)
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -131,8 +131,8 @@ def test_a_response_that_is_ranked_alone_gets_nothing_in_any_order(stub, count):
 @pytest.mark.parametrize(
     ("ranking", "line"),
     [
-        ({"baseline": "centered"}, "ranking.baseline: 'centered' pays 0 for each of ranks that all tie"),
-        ({"top_fraction": 0.5}, "ranking.top_fraction: 0.5 does nothing where no entropies rank"),
+        ({"baseline": "centered", "order": "flat"}, "ranking.baseline: 'centered' pays 0 for each of ranks that all tie"),
+        ({"top_fraction": 0.5, "order": "flat"}, "ranking.top_fraction: 0.5 does nothing where no entropies rank"),
         ({"top_fraction": 0.5, "order": "random"}, "ranking.top_fraction: 0.5 does nothing where no entropies rank"),
     ],
 )
