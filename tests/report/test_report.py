@@ -141,6 +141,23 @@ def test_many_levels_are_rows_and_answers_stand_beside_each_other(tmp_path):
     assert examples["rows"] == [["About bees.", "✗ I am [1", "✓ Bees fly."]]
 
 
+def test_an_answer_never_stands_beside_another_problem(tmp_path):
+    """As where the file of problems was edited, and the run resumed."""
+    run = make_run(tmp_path)
+    stored = json.loads((run / "evaluation.json").read_text())
+    for side, problems in (("before", ["Bees?", "Ants?"]), ("after", ["Ants?", "Wasps?", "Flies?"])):
+        stored[side]["examples"] = [{"problem": one, "response": one[:3], "correct": True} for one in problems]
+    RunDirectory(run).write_evaluation(stored)
+    _, data = report(run, out=tmp_path / "r.html")
+    rows = data["tables"][-1]["rows"]
+    assert rows == [
+        ["Bees?", "✓ Bee", "–"],
+        ["Ants?", "✓ Ant", "✓ Ant"],
+        ["Wasps?", "–", "✓ Was"],
+        ["Flies?", "–", "✓ Fli"],
+    ]
+
+
 def test_evaluations_by_the_command_are_found_in_the_run(tmp_path):
     run = make_run(tmp_path)
     score = {"mean": 0.5, "low": 0.4, "high": 0.6}
