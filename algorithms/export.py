@@ -30,10 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--private", action="store_true", help="with --push: make a new repository private")
     arguments = parser.parse_args(argv)
-    if arguments.private and not arguments.push:
+    if arguments.private and arguments.push is None:
         parser.error("--private: needs --push")
     try:
-        if arguments.push:
+        if arguments.push is not None:  # "" as of a variable that is not set
             check_name(arguments.push)
         checkpoint = export(arguments.run, arguments.out, step=arguments.step, dtype=arguments.dtype)
         address = _published(arguments, checkpoint) if arguments.push else None

@@ -49,14 +49,15 @@ def model_card(run: Path, step: int, *, name: str, dtype: str) -> str:
     front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": list(tags)}
     if on_hub:
         front |= {"base_model": base}
+    began = ", beginning with weights of another run or an adapter" if _setting(config, "run", "start_from") else ""
     lines = [
         "---",
         yaml.safe_dump(front, sort_keys=False).rstrip(),
         "---",
         f"# {name}",
         "",
-        f"{_base(base, on_hub)} trained for {step:,} steps with {_METHODS.get(algorithm, algorithm or 'GRPO')}. "
-        f"Weights in {dtype}.",
+        f"{_base(base, on_hub)} trained for {step:,} steps with {_METHODS.get(algorithm, algorithm or 'GRPO')}"
+        f"{began}. Weights in {dtype}.",
         "",
         "## Evaluation",
         "",
