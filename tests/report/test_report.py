@@ -4,13 +4,14 @@ import html.parser
 import json
 
 import pytest
+import yaml
 
 from algorithms.report import main
 from algorithms.reporting.page import inline_json, render
 from algorithms.train.manifest import MANIFEST
 from algorithms.train.run_directory import RunDirectory
 
-from .runs import HOSTILE, make_run, row, step_rows
+from .runs import HOSTILE, config, make_run, row, step_rows
 
 
 class Page(html.parser.HTMLParser):
@@ -235,6 +236,14 @@ def test_a_run_that_still_trains_is_shown_as_far_as_it_is(tmp_path):
     _, data = report(run, out=tmp_path / "r.html")
     (shown,) = data["runs"]
     assert (shown["steps"], shown["planned_steps"], shown["finished"]) == (2, 9, False)
+
+
+@pytest.mark.parametrize("steps", [None, 7])
+def test_a_supervised_start_has_steps_of_its_own(tmp_path, steps):
+    run = make_run(tmp_path, steps=2, finished=False)
+    RunDirectory(run).write_config(yaml.safe_dump({**config(), "algorithm": "sft", "sft": {"steps": steps}}))
+    _, data = report(run, out=tmp_path / "r.html")
+    assert data["runs"][0]["planned_steps"] == steps
 
 
 def test_a_run_without_rollouts_has_curves_and_says_so(tmp_path):
