@@ -131,10 +131,12 @@ def _checkpoint(run: Path, step: int | None) -> Path:
     """Return the checkpoint of a step, with every file as it was written, as `--resume` wants it."""
     from algorithms.train.manifest import damage
     from algorithms.train.record import check_record
-    from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, checkpoint_path, checkpoint_steps
+    from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, checkpoint_path, checkpoint_steps, step_of
 
     if not run.is_dir():
         raise ExportError(f"{run}: no such run directory")
+    if run.parent.name == CHECKPOINTS and (own := step_of(run)) is not None:
+        raise ExportError(f"{run}: is a checkpoint; fix: name its run, {run.parent.parent}, and --step {own}")
     folder = run / CHECKPOINTS
     found = checkpoint_steps(folder)
     if not found:

@@ -174,6 +174,14 @@ def test_an_evaluation_of_another_step_is_not_the_checkpoints(run):
     assert "of step 1, was not evaluated by its run" in card and "pass@1" not in card
 
 
+def test_the_card_of_a_supervised_start_has_no_settings_of_the_training_that_follows(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
+    (copy / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "algorithm": "sft", "sft": {"lr": 3e-5}}))
+    card = model_card(copy, 2, name="mine", dtype="float32")
+    assert "| `sft.lr` | `3e-05` |" in card and "| `run.seed` | `7` |" in card
+    assert "training.lr" not in card and "run.steps" not in card
+
+
 def test_the_card_says_that_training_began_with_other_weights_than_the_base_and_not_where_they_lay(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
     sections = {**CONFIG, "run": {**CONFIG["run"], "start_from": "/home/somebody/runs/first/checkpoints/step_000002"}}

@@ -146,6 +146,10 @@ def test_vllm_loads_it_and_samples_from_the_same_policy(run, tmp_path):
     ("arguments", "line"),
     [
         (["{nothing}", "{new}"], "error: {nothing}: no such run directory"),
+        (
+            ["{run}/checkpoints/step_000001", "{new}"],
+            "error: {run}/checkpoints/step_000001: is a checkpoint; fix: name its run, {run}, and --step 1",
+        ),
         (["{empty}", "{new}"], "error: {empty}: holds no checkpoint; see run.checkpoint_every"),
         (["{run}", "{full}"], "error: {full}: exists and is not an empty folder"),
         (["{run}", "{full}/file"], "error: {full}/file: exists and is not an empty folder"),
