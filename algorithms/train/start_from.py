@@ -1,15 +1,18 @@
 """Start a new run from another one's weights or an adapter, and from named parts of its state: `run.start_from`."""
 
+import contextlib
 import json
 import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.files import read_sections
 from algorithms.config.machine import RLModuleSettings
 from algorithms.config.sections import RunSettings
+from algorithms.evaluation.results import digest_model
 from algorithms.grpo.base import BaseAlgorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.state import HISTORY, restore_states
@@ -52,13 +55,13 @@ def find_start(run: RunSettings, config: GRPOConfig) -> RunSettings:
         if run.start_with:
             raise ConfigError(f"{_WITH}: {folder} is an adapter, which has no other parts; fix: {_WITH}=[]")
         _check_adapter(folder, module)
-        warn_of_other_base(folder, module)
+        _warn_of_other_base(folder, module)
         return run.changed("run", {"start_from": str(folder)})
     checkpoint = _checkpoint(folder)
     if (checkpoint / "adapter").is_dir():
         if module.lora_rank:  # without, training starts from the two merged
             _check_adapter(checkpoint / "adapter", module)
-            warn_of_other_base(checkpoint / "adapter", module)
+            _warn_of_other_base(checkpoint / "adapter", module)
     elif module.lora_rank:
         raise ConfigError(
             f"{_FROM}: {checkpoint} has no adapter; fix: rl_module.model={checkpoint / 'model'}, whose weights a new "
@@ -76,38 +79,45 @@ def find_start_again(stored: StoredRun, run: RunSettings, config: GRPOConfig) ->
     Raises:
         ConfigError: they name another start than that of a run that has a checkpoint, or as `find_start` says.
     """
-    if stored.checkpoint is not None and (stored.checkpoint / "adapter").is_dir():
-        warn_of_other_base(stored.checkpoint / "adapter", config.rl_module_settings)
     before = read_sections(stored.directory.config_file).get("run") or {}
     source, parts = before.get("start_from"), before.get("start_with") or []
     if source and run.start_from and Path(source).is_relative_to(user_path(run.start_from).absolute()):
         run = run.changed("run", {"start_from": source})  # the run of this checkpoint, named again
     changed = _FROM if run.start_from != source else _WITH if list(run.start_with) != parts else None
-    if changed is None:
-        return run
     if stored.checkpoint is None:
         return find_start(run, config)
+    if changed is None:
+        return run
     raise ConfigError(
         f"{changed}: {stored.directory.path} has started, and goes on from its own checkpoint; fix: leave it out, or "
         "start a new run"
     )
 
 
-def warn_of_other_base(adapter: Path, module: RLModuleSettings) -> None:
-    """Warn where an adapter goes beside another model than it was trained beside, as far as its file names that."""
-    try:
-        stored = json.loads((adapter / _ADAPTER).read_bytes()).get("base_model_name_or_path")
-    except (OSError, ValueError, AttributeError):  # reported elsewhere
-        return
-    now = resolve_model(module.model)
-    if isinstance(stored, str) and stored and os.path.realpath(stored) != os.path.realpath(now):
+def _warn_of_other_base(adapter: Path, module: RLModuleSettings) -> None:
+    """Warn where an adapter goes beside another model than it was trained beside: by its digest, or else its name."""
+    stored, now = _read_object(adapter / _ADAPTER).get("base_model_name_or_path"), resolve_model(module.model)
+    digest = _read_object(adapter.parent / "state.json").get("model") if step_of(adapter.parent) is not None else None
+    own = digest_model(module) if digest is not None else None
+    if own is not None:
+        is_other = digest != own
+    else:
+        is_other = isinstance(stored, str) and stored != "" and os.path.realpath(stored) != os.path.realpath(now)
+    if is_other:
         _logger.warning(
-            "rl_module.model: the adapter in %s was trained beside %s, and goes beside %s here; if these are not the "
-            "same weights, the two are another policy",
+            "rl_module.model: the adapter in %s was trained beside %s, and goes beside %s here; unless the two are the "
+            "same weights, training starts from another policy",
             adapter,
             stored,
             now,
         )
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    """Return a JSON object; empty if the file holds none."""
+    with contextlib.suppress(OSError, ValueError):
+        return dict(json.loads(file.read_bytes()))
+    return {}
 
 
 def _checkpoint(folder: Path) -> Path:

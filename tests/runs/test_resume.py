@@ -70,6 +70,9 @@ def test_a_run_without_a_checkpoint_may_start_from_another_place(run, command):
     run.truncate_after(0)
     code, said = command("--resume", str(run.path), "run.start_from=/runs/moved")
     assert code == 2 and said.startswith("error: run.start_from: /runs/moved is no run, checkpoint or adapter")
+    run.write_config(run.config_file.read_text().replace("start_from: null", "start_from: /runs/gone"))
+    code, said = command("--resume", str(run.path))
+    assert code == 2 and said.startswith("error: run.start_from: /runs/gone is no run, checkpoint or adapter")
 
 
 # -- Damaged files -----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from peft import LoraConfig
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.sections import RunSettings
+from algorithms.evaluation.results import digest_model
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.group import tensor_buckets
 from algorithms.models.names import resolve_model
@@ -112,6 +113,18 @@ def test_an_adapter_beside_another_base_is_warned_of(tmp_path, caplog):
         find_start(RunSettings(start_from=str(tmp_path)), config)
         assert ("was trained beside runs/first-sft/model, and goes beside" in caplog.text) == warns
         assert bool(caplog.records) == warns
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_the_base_of_a_checkpoint_is_known_wherever_it_lies(tmp_path, caplog, same):
+    config = GRPOConfig().rl_module(model="embedded:tiny", lora_rank=8, lora_alpha=16.0)
+    checkpoint = tmp_path / "checkpoints/step_000002"
+    LoraConfig(r=8, lora_alpha=16, base_model_name_or_path="moved").save_pretrained(str(checkpoint / "adapter"))
+    digest = digest_model(config.rl_module_settings) if same else "another"
+    (checkpoint / "state.json").write_text(json.dumps({"model": digest}))
+    write_manifest(checkpoint)
+    find_start(RunSettings(start_from=str(tmp_path)), config)
+    assert ("was trained beside moved" in caplog.text) != same
 
 
 @pytest.mark.parametrize("part", ALL)
