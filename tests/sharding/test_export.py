@@ -116,6 +116,21 @@ def test_an_export_that_fails_leaves_the_folder_as_it_was_for_the_next_try(tmp_p
         assert main([str(tmp_path / "run"), str(out), "--dtype", "bfloat16"]) == 0, "what the line advises"
 
 
+def test_an_interrupt_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    model = tmp_path / "run/checkpoints/step_000001/model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    write_tensors(model, "model", [{"weight": torch.ones(2)}])
+    write_manifest(model.parent)
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("algorithms.train.tensor_files.write_tensors", interrupted)
+    assert main([str(tmp_path / "run"), str(tmp_path / "out")]) == 130
+    assert capsys.readouterr().err == "interrupted\n" and not (tmp_path / "out").exists()
+
+
 @pytest.mark.vllm
 @pytest.mark.slow
 def test_vllm_loads_it_and_samples_from_the_same_policy(run, tmp_path):
