@@ -154,14 +154,10 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _choose_begun(arguments: argparse.Namespace, *, told: bool = False) -> None:
+def _choose_begun(arguments: argparse.Namespace) -> None:
     """Have `--resume` name a folder: of a URI the run fetched, of `--continue` the run that was begun, if any was.
 
     Its own configuration holds, as given then.
-
-    Args:
-        arguments: of the command line.
-        told: whether the user is told elsewhere which run that is.
     """
     if not arguments.continue_run:
         if arguments.resume and "://" in arguments.resume:
@@ -173,10 +169,7 @@ def _choose_begun(arguments: argparse.Namespace, *, told: bool = False) -> None:
     if arguments.resume:
         raise ConfigError("--continue: finds the run to resume by run.name; fix: leave out --resume")
     if begun := begun_run(arguments.config or (), arguments.overrides):
-        if not told:
-            print(
-                f"--continue: resuming {begun} with its own settings; to change one: --resume {begun} section.key=value"
-            )
+        print(f"--continue: resuming {begun} with its own settings; to change one: --resume {begun} section.key=value")
         arguments.resume, arguments.config, arguments.overrides = str(begun), None, []
 
 
@@ -222,7 +215,7 @@ def _restarts(algorithm: str, argv: Sequence[str]) -> int:
     if arguments.help or arguments.check:
         return 0
     with contextlib.suppress(InputError, OSError):  # the run itself refuses it
-        _choose_begun(arguments, told=True)
+        _choose_begun(arguments)
     return wanted_restarts(arguments.config or (), arguments.overrides, arguments.resume)
 
 

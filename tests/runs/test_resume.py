@@ -8,7 +8,6 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 from algorithms.history.database import FORMAT, HistoryDatabase
-from algorithms.train.main import _run_or_supervise
 from algorithms.train.rebuild import rebuild
 from algorithms.train.resume import StoredRun, reading_history
 from algorithms.train.run_directory import RunDirectory
@@ -74,12 +73,6 @@ def test_a_run_without_a_checkpoint_may_start_from_another_place(run, command):
     run.write_config(run.config_file.read_text().replace("start_from: null", "start_from: /runs/gone"))
     code, said = command("--resume", str(run.path))
     assert code == 2 and said.startswith("error: run.start_from: /runs/gone is no run, checkpoint or adapter")
-
-
-def test_the_run_that_is_continued_is_named_once(run, algorithm, capsys):
-    arguments = ["--continue", f"run.dir={run.path.parent}", "run.name=run"]
-    assert _run_or_supervise("grpo", arguments) == 0
-    assert capsys.readouterr().out.count("--continue: resuming") == 1
 
 
 # -- Damaged files -----------------------------------------------------------------------------------------------------
