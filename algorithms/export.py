@@ -1,6 +1,7 @@
 """`python -m algorithms.export RUN OUT`: a run's policy as a Hugging Face folder, for transformers and vLLM.
 
-`--push USER/NAME` puts it on the Hub as well, with a model card. Exit codes: 0 done, 2 wrong input (one line names it).
+`--push USER/NAME` puts it on the Hub as well, with a model card. Exit codes: 0 done, 2 wrong input (one line names
+it), 130 interrupted.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from algorithms.publishing.hub import CARD, PublishError, check_name, model_card
 from algorithms.publishing.model_folder import ExportError, chat_settings, export
 from r3env.streams import guard_streams
 
-DONE, WRONG_INPUT = 0, 2
+DONE, WRONG_INPUT, INTERRUPTED = 0, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,16 +31,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--private", action="store_true", help="with --push: make a new repository private")
     arguments = parser.parse_args(argv)
-    if arguments.private and not arguments.push:
+    if arguments.private and arguments.push is None:
         parser.error("--private: needs --push")
     try:
-        if arguments.push:
+        if arguments.push is not None:  # "" as of a variable that is not set
             check_name(arguments.push)
         checkpoint = export(arguments.run, arguments.out, step=arguments.step, dtype=arguments.dtype)
         address = _published(arguments, checkpoint) if arguments.push else None
     except (ExportError, PublishError) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
     print(f"{checkpoint.name} of {arguments.run} is in {arguments.out}, in {arguments.dtype}{_left_out(arguments.out)}")
     for line in _chat_lines(chat_settings(arguments.run), arguments.out):
         print(line)

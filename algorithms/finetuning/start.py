@@ -45,7 +45,7 @@ SUFFIX = "-sft"  # of the run's name: a training that the same file configures h
 def run(arguments: argparse.Namespace) -> int:
     """Check, begin or resume a run, as the command line says; return the exit code."""
     check_installed()
-    if arguments.resume:
+    if arguments.resume is not None:  # "" as of a variable that is not set
         return _resume(arguments)
     config, run = load(arguments.config, arguments.overrides, SFTConfig)
     for key, none in {"stop": "{}", "start_from": "null", "start_with": "[]", "copy_to": "null"}.items():

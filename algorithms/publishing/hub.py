@@ -22,6 +22,8 @@ TAGS = ("reinforcement-learning", "grpo", "r3-grpo", "ray")
 SUPERVISED_TAGS = ("sft", "r3-grpo")
 _KNOWN: dict[str, type[Settings]] = {"run": RunSettings, **SECTIONS}
 _ALSO = {"run": {"steps"}}
+# A supervised start's file holds them for the training that follows.
+_OF_TRAINING = ("training", "reward", "learners", "history", "run.steps")
 _METHODS = {"r3_grpo": "R³-GRPO (replay, reflection, ranking rewards)", "grpo": "GRPO", "sft": "supervised learning"}
 
 
@@ -49,14 +51,15 @@ def model_card(run: Path, step: int, *, name: str, dtype: str) -> str:
     front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": list(tags)}
     if on_hub:
         front |= {"base_model": base}
+    began = ", beginning with weights of another run or an adapter" if _setting(config, "run", "start_from") else ""
     lines = [
         "---",
         yaml.safe_dump(front, sort_keys=False).rstrip(),
         "---",
         f"# {name}",
         "",
-        f"{_base(base, on_hub)} trained for {step:,} steps with {_METHODS.get(algorithm, algorithm or 'GRPO')}. "
-        f"Weights in {dtype}.",
+        f"{_base(base, on_hub)} trained for {step:,} steps with {_METHODS.get(algorithm, algorithm or 'GRPO')}"
+        f"{began}. Weights in {dtype}.",
         "",
         "## Evaluation",
         "",
@@ -126,8 +129,11 @@ def _settings(config: Mapping[str, Any]) -> Iterator[str]:
         return
     yield "| setting | value |"
     yield "|---|---|"
+    without = _OF_TRAINING if config.get("algorithm") == "sft" else ()
     for section, values in config.items():
-        for key, value in _shown(section, values if isinstance(values, dict) else {}):
+        for key, value in _shown(section, values if isinstance(values, dict) and section not in without else {}):
+            if f"{section}.{key}" in without:
+                continue
             yield f"| `{section}.{key}` | `{str(value).replace('|', '&#124;')}` |"
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -51,23 +52,41 @@ def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float
     source = checkpoint / "model"
     try:
         listed = _listed_files(checkpoint)
-        out.mkdir(parents=True, exist_ok=True)
-        for name in listed:
-            if not any(fnmatch(name.name, pattern) for pattern in (*WEIGHTS, *PICKLED)):
-                target = out / name.relative_to("model")
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(checkpoint / name, target)
-        config = json.loads((out / "config.json").read_text(encoding="utf-8"))
-        config = _with_dtype(config, dtype)
-        (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        if chat := chat_settings(run):
-            (out / CHAT).write_text(json.dumps(chat, indent=2) + "\n", encoding="utf-8")
-        write_tensors(out, "model", _converted(source, dtype, tied=bool(config.get("tie_word_embeddings"))))
+        with _whole_or_nothing(out):
+            out.mkdir(parents=True, exist_ok=True)
+            for name in listed:
+                if not any(fnmatch(name.name, pattern) for pattern in (*WEIGHTS, *PICKLED)):
+                    target = out / name.relative_to("model")
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(checkpoint / name, target)
+            config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+            config = _with_dtype(config, dtype)
+            (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+            if chat := chat_settings(run):
+                (out / CHAT).write_text(json.dumps(chat, indent=2) + "\n", encoding="utf-8")
+            write_tensors(out, "model", _converted(source, dtype, tied=bool(config.get("tie_word_embeddings"))))
     except ExportError:
         raise
     except (OSError, SafetensorError, ValueError) as error:
         raise ExportError(f"{checkpoint}: cannot be exported ({' '.join(str(error).split())})") from error
     return checkpoint
+
+
+@contextmanager
+def _whole_or_nothing(out: Path) -> Iterator[None]:
+    """Leave a folder absent or empty, as it was, if the block fails: its files would have the next try refused."""
+    was_there = out.exists()
+    try:
+        yield
+    except BaseException:
+        for entry in out.iterdir() if out.is_dir() else ():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        if out.is_dir() and not was_there:
+            out.rmdir()
+        raise
 
 
 def _listed_files(checkpoint: Path) -> list[PurePath]:
@@ -112,10 +131,12 @@ def _checkpoint(run: Path, step: int | None) -> Path:
     """Return the checkpoint of a step, with every file as it was written, as `--resume` wants it."""
     from algorithms.train.manifest import damage
     from algorithms.train.record import check_record
-    from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, checkpoint_path, checkpoint_steps
+    from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, checkpoint_path, checkpoint_steps, step_of
 
     if not run.is_dir():
         raise ExportError(f"{run}: no such run directory")
+    if run.parent.name == CHECKPOINTS and (own := step_of(run)) is not None:
+        raise ExportError(f"{run}: is a checkpoint; fix: name its run, {run.parent.parent}, and --step {own}")
     folder = run / CHECKPOINTS
     found = checkpoint_steps(folder)
     if not found:

@@ -211,15 +211,17 @@ def _level_table(title: str, head: Sequence[str], found: Iterable[tuple[Sequence
 
 def _examples(run: RunData) -> Table:
     """Return the same problems' answers before and after training."""
-    found = {side: one["examples"] for side, one in _sides(run).items() if one.get("examples")}
-    problems = [one["problem"] for one in next(iter(found.values()), [])]
-    answers = [
-        [f"{'✓' if one['correct'] else '✗'} {one['response']}" for one in examples] for examples in found.values()
-    ]
+    found = {
+        side: {one["problem"]: f"{'✓' if one['correct'] else '✗'} {one['response']}" for one in examples}
+        for side, evaluation in _sides(run).items()
+        if (examples := evaluation.get("examples"))
+    }
+    # A file of problems may have been edited before a resume.
+    problems = dict.fromkeys(problem for answers in found.values() for problem in answers)
     return Table(
         f"{run.label}: answers to the same problems",
         ["problem", *found],
-        list(map(list, zip(problems, *answers, strict=True))),
+        [[problem, *(answers.get(problem, NOT_MEASURED) for answers in found.values())] for problem in problems],
         note="The first answer to each; ✓: correct.",
         prose=True,
     )

@@ -77,7 +77,7 @@ def content(runs: Sequence[RunData], limit: Limit) -> dict[str, Any]:
 def _facts(run: RunData) -> dict[str, Any]:
     """Return what the head of the page shows of a run."""
     last = run.rows[-1]
-    planned = run.setting("run", "steps")
+    planned = run.setting("sft" if run.config.get("algorithm") == "sft" else "run", "steps")
     return {
         "label": run.label,
         "path": str(run.directory.path),

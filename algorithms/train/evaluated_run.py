@@ -53,6 +53,8 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     Raises:
         ConfigError: the model, the data, a file or a setting is not valid; the line names it, and the fix.
     """
+    if arguments.model == "":
+        raise ConfigError("--model: is empty, as of a variable that is not set; fix: name a model, or leave it out")
     own_files = list(arguments.config or [])
     files, overrides = own_files, []
     for folder in (user_path(arguments.model or ""), *(user_path(file).parent for file in own_files)):
@@ -71,10 +73,10 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
                 f"--model: {run_folder} has no checkpoint yet; fix: wait for one, see run.checkpoint_every"
             )
         arguments.model = str(checkpoint / "model")
-        # The folder holds the merged model.
-        overrides += [f"rl_module.{name}={value}" for name, value in WITHOUT_ADAPTER.items()]
-    if arguments.model:
-        overrides.append(f"rl_module.model={arguments.model}")
+    # A checkpoint's model has the adapter merged, and a base is evaluated without one.
+    overrides += [f"rl_module.{name}={value}" for name, value in WITHOUT_ADAPTER.items()]
+    if arguments.model:  # which says what is loaded; a file of training may start from something else
+        overrides += [f"rl_module.model={arguments.model}", "run.start_from=null", "run.start_with=[]"]
     if arguments.greedy:
         overrides.append("evaluation.temperature=0")
         arguments.samples = arguments.samples or 1
@@ -88,6 +90,11 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     if arguments.reflection:
         overrides.append("evaluation.reflection=true")
     config, run = load(files or [_NOTHING], [*without_learners(), *overrides, *arguments.overrides], EvaluateConfig)
+    if run.start_from is not None:
+        raise ConfigError(
+            "run.start_from: an evaluation does not load it; fix: --model with the run, or with a folder that has the "
+            "adapter merged (peft's merge_and_unload); or run.start_from=null, to evaluate rl_module.model as it is"
+        )
     move_gpu_to_engine(config)
     if of_run is not None:
         check_environments(of_run, config, own_files, arguments.overrides)
@@ -139,6 +146,11 @@ def check_model(model: str | None) -> None:
         )
     if not model or not folder.is_dir() or (folder / "config.json").is_file():
         return
+    if (folder / "adapter_config.json").is_file():
+        fix = "merge it into its base (peft's merge_and_unload, then save_pretrained)"
+        if _is_checkpoint(folder.parent):
+            fix = _model_arguments(folder.parent)
+        raise ConfigError(f"--model: {folder} is an adapter without its base; fix: {fix}")
     if _is_checkpoint(folder):
         raise ConfigError(
             f"--model: {folder} is a checkpoint, which holds more than the model; fix: {_model_arguments(folder)}"

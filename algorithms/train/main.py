@@ -127,12 +127,13 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
         from algorithms.train.copy_place import Place
         from algorithms.train.loop import resume, train
         from algorithms.train.places import check_place
-        from algorithms.train.start_from import find_start
+        from algorithms.train.start_from import find_start, find_start_again
         from algorithms.train.stop_conditions.base import build_conditions
         from algorithms.train.trackers.registry import check_trackers
 
         if stored:
             check_kept_settings(stored.directory.config_file, config)
+            run = find_start_again(stored, run, config)
         build_conditions(run.stop, config)  # a condition that nothing measures is refused
         check_trackers(run.trackers)
         if not stored:

@@ -1,20 +1,30 @@
 """Start a new run from another one's weights or an adapter, and from named parts of its state: `run.start_from`."""
 
+import contextlib
 import json
+import logging
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from algorithms.config.errors import ConfigError, shown
+from algorithms.config.files import read_sections
 from algorithms.config.machine import RLModuleSettings
 from algorithms.config.sections import RunSettings
+from algorithms.evaluation.results import digest_model
 from algorithms.grpo.base import BaseAlgorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.state import HISTORY, restore_states
 from algorithms.history.database import copy_database
+from algorithms.models.names import resolve_model
 from algorithms.train.checkpoints import Checkpoints, read_state, restore_tensors
+from algorithms.train.resume import StoredRun
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, run_of, step_of
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import user_path
+
+_logger = logging.getLogger(__name__)
 
 _FROM, _WITH = "run.start_from", "run.start_with"
 _ADAPTER = "adapter_config.json"
@@ -45,11 +55,13 @@ def find_start(run: RunSettings, config: GRPOConfig) -> RunSettings:
         if run.start_with:
             raise ConfigError(f"{_WITH}: {folder} is an adapter, which has no other parts; fix: {_WITH}=[]")
         _check_adapter(folder, module)
+        _warn_of_other_base(folder, module)
         return run.changed("run", {"start_from": str(folder)})
     checkpoint = _checkpoint(folder)
     if (checkpoint / "adapter").is_dir():
         if module.lora_rank:  # without, training starts from the two merged
             _check_adapter(checkpoint / "adapter", module)
+            _warn_of_other_base(checkpoint / "adapter", module)
     elif module.lora_rank:
         raise ConfigError(
             f"{_FROM}: {checkpoint} has no adapter; fix: rl_module.model={checkpoint / 'model'}, whose weights a new "
@@ -57,6 +69,55 @@ def find_start(run: RunSettings, config: GRPOConfig) -> RunSettings:
         )
     _check_parts(checkpoint, run, module)
     return run.changed("run", {"start_from": str(checkpoint)})
+
+
+def find_start_again(stored: StoredRun, run: RunSettings, config: GRPOConfig) -> RunSettings:
+    """Return the settings of a run that resumes, in which what it started from stays as it was.
+
+    A run without a checkpoint starts again, and may start from something else.
+
+    Raises:
+        ConfigError: they name another start than that of a run that has a checkpoint, or as `find_start` says.
+    """
+    before = read_sections(stored.directory.config_file).get("run") or {}
+    source, parts = before.get("start_from"), before.get("start_with") or []
+    if source and run.start_from and Path(source).is_relative_to(user_path(run.start_from).absolute()):
+        run = run.changed("run", {"start_from": source})  # the run of this checkpoint, named again
+    changed = _FROM if run.start_from != source else _WITH if list(run.start_with) != parts else None
+    if stored.checkpoint is None:
+        return find_start(run, config)
+    if changed is None:
+        return run
+    raise ConfigError(
+        f"{changed}: {stored.directory.path} has started, and goes on from its own checkpoint; fix: leave it out, or "
+        "start a new run"
+    )
+
+
+def _warn_of_other_base(adapter: Path, module: RLModuleSettings) -> None:
+    """Warn where an adapter goes beside another model than it was trained beside: by its digest, or else its name."""
+    stored, now = _read_object(adapter / _ADAPTER).get("base_model_name_or_path"), resolve_model(module.model)
+    digest = _read_object(adapter.parent / "state.json").get("model") if step_of(adapter.parent) is not None else None
+    own = digest_model(module) if digest is not None else None
+    if own is not None:
+        is_other = digest != own
+    else:
+        is_other = isinstance(stored, str) and stored != "" and os.path.realpath(stored) != os.path.realpath(now)
+    if is_other:
+        _logger.warning(
+            "rl_module.model: the adapter in %s was trained beside %s, and goes beside %s here; unless the two are the "
+            "same weights, training starts from another policy",
+            adapter,
+            stored,
+            now,
+        )
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    """Return a JSON object; empty if the file holds none."""
+    with contextlib.suppress(OSError, ValueError):
+        return dict(json.loads(file.read_bytes()))
+    return {}
 
 
 def _checkpoint(folder: Path) -> Path:
@@ -97,6 +158,8 @@ def _check_parts(checkpoint: Path, run: RunSettings, module: RLModuleSettings) -
         if part == "optimizer":
             of_adapter = (checkpoint / "adapter").is_dir() and not module.lora_rank
             lacks = of_adapter or not list(checkpoint.glob("optimizer*.safetensors"))
+        elif not (checkpoint / "arrays.npz").is_file():  # of a supervised start
+            lacks = True
         else:
             _, state = read_state(checkpoint)
             lacks = part == "history" and HISTORY not in state["mechanisms"]

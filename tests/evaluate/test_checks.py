@@ -15,6 +15,7 @@ from algorithms.models.tokenizer import load_tokenizer
 from algorithms.preflight.context_window import context_use
 from algorithms.preflight.environments import EnvironmentFacts, longest_first, user_prompts
 from algorithms.preflight.ray_session import RayDidNotStart
+from algorithms.preflight.resources import validate_resources
 from algorithms.rollout.workers import inference_workers
 from algorithms.train.evaluated_run import resolve_config
 from r3env import chat
@@ -38,6 +39,21 @@ def test_what_a_training_configuration_says_of_learners_refuses_no_evaluation():
     assert config.learners_settings.num_learners == config.learners_settings.num_gpus_per_learner == 0
     assert config.env_runners_settings.num_gpus_per_env_runner == 0.51
     assert not config.env_runners_settings.sleep_while_training
+
+
+def test_a_model_that_is_named_does_not_start_from_what_a_training_configuration_names(tmp_path):
+    file = tmp_path / "my.yaml"
+    file.write_text("run: {start_from: runs/first, start_with: [optimizer]}\n")
+    assert configured("--config", str(file)).rl_module_settings.model == "embedded:tiny"
+
+
+def test_an_adapter_that_a_training_configuration_asks_for_needs_no_packages_here(tmp_path, monkeypatch):
+    monkeypatch.setattr("algorithms.preflight.resources._is_installed", lambda package: package == "vllm")
+    file = tmp_path / "my.yaml"
+    file.write_text("rl_module: {lora_rank: 4, lora_base: nf4, lora_targets: [q_proj]}\n")
+    config = configured("--config", str(file))
+    validate_resources(config)
+    assert not config.rl_module_settings.lora_rank
 
 
 def test_the_gpu_of_a_learner_in_the_driver_is_the_engines():

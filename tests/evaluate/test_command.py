@@ -114,6 +114,9 @@ def test_the_help_has_one_percent_sign_and_the_default_model():
         (["--compare", "nowhere", "nowhere"], "nowhere"),
         (["--model", "embedded:tiny", "--data", "embedded:heldout", "evaluation.sample=2"], "evaluation.samples"),
         (["--model", "nosuchfolder", "--data", "embedded:heldout"], "rl_module.model"),
+        (["--model", "", "--data", "embedded:heldout"], "--model: is empty"),
+        (["--data", "embedded:heldout", "run.start_from=adapter"], "run.start_from: an evaluation does not load it"),
+        (["--model", "embedded:tiny", "--data", "embedded:heldout", "run.start_from=adapter"], "run.start_from: an"),
         (["--data", "x/test.jsonl", "--data", "y/test.jsonl"], "fix: --data NAME=SOURCE"),
         (["--data", "x="], "x has no source; fix: --data x=FILE"),
         (["--data", ""], "data has no source; fix: --data data=FILE"),
@@ -142,6 +145,20 @@ def test_a_checkpoint_and_a_folder_of_runs_are_no_models_and_the_fix_names_them(
         assert main(["--model", str(named), "--data", "embedded:heldout"]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"error: --model: {named} ") and fix in line
+
+
+def test_an_adapter_is_no_model_and_the_fix_names_the_merged_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    model, own = Path("runs/a/checkpoints/step_000003/model"), Path("mine")
+    for folder in (model.with_name("adapter"), own):
+        folder.mkdir(parents=True)
+        (folder / "adapter_config.json").write_text("{}")
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    for named, fix in {model.with_name("adapter"): f"fix: --model {model}", own: "fix: merge it into its base"}.items():
+        assert main(["--model", str(named), "--data", "embedded:heldout"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: --model: {named} is an adapter without its base; ") and fix in line
 
 
 def test_a_model_of_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path, capsys):

@@ -134,9 +134,10 @@ def test_a_refused_push_is_one_line_that_says_how_to_upload_the_export(python, o
     assert line.endswith("hf upload somebody/mine out")
 
 
-def test_a_name_that_the_hub_does_not_take_is_refused_before_anything_is_written(run, tmp_path, capsys):
-    assert main([str(run), str(tmp_path / "out"), "--push", "some body/mine"]) == 2
-    assert "--push: 'some body/mine' cannot name a repository" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["some body/mine", ""])
+def test_a_name_that_the_hub_does_not_take_is_refused_before_anything_is_written(name, run, tmp_path, capsys):
+    assert main([str(run), str(tmp_path / "out"), "--push", name]) == 2
+    assert f"--push: {name!r} cannot name a repository" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -171,6 +172,22 @@ def test_the_card_names_neither_folders_nor_options_nor_a_method_that_is_off(run
 def test_an_evaluation_of_another_step_is_not_the_checkpoints(run):
     card = model_card(run, 1, name="mine", dtype="float32")
     assert "of step 1, was not evaluated by its run" in card and "pass@1" not in card
+
+
+def test_the_card_of_a_supervised_start_has_no_settings_of_the_training_that_follows(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
+    (copy / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "algorithm": "sft", "sft": {"lr": 3e-5}}))
+    card = model_card(copy, 2, name="mine", dtype="float32")
+    assert "| `sft.lr` | `3e-05` |" in card and "| `run.seed` | `7` |" in card
+    assert "training.lr" not in card and "run.steps" not in card
+
+
+def test_the_card_says_that_training_began_with_other_weights_than_the_base_and_not_where_they_lay(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
+    sections = {**CONFIG, "run": {**CONFIG["run"], "start_from": "/home/somebody/runs/first/checkpoints/step_000002"}}
+    (copy / "config.yaml").write_text(yaml.safe_dump(sections))
+    card = model_card(copy, 2, name="mine", dtype="float32")
+    assert "rewards), beginning with weights of another run or an adapter. " in card and "somebody" not in card
 
 
 def test_a_damaged_file_of_the_run_is_named(run, tmp_path):

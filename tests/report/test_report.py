@@ -4,13 +4,14 @@ import html.parser
 import json
 
 import pytest
+import yaml
 
 from algorithms.report import main
 from algorithms.reporting.page import inline_json, render
 from algorithms.train.manifest import MANIFEST
 from algorithms.train.run_directory import RunDirectory
 
-from .runs import HOSTILE, make_run, row, step_rows
+from .runs import HOSTILE, config, make_run, row, step_rows
 
 
 class Page(html.parser.HTMLParser):
@@ -141,6 +142,23 @@ def test_many_levels_are_rows_and_answers_stand_beside_each_other(tmp_path):
     assert examples["rows"] == [["About bees.", "✗ I am [1", "✓ Bees fly."]]
 
 
+def test_an_answer_never_stands_beside_another_problem(tmp_path):
+    """As where the file of problems was edited, and the run resumed."""
+    run = make_run(tmp_path)
+    stored = json.loads((run / "evaluation.json").read_text())
+    for side, problems in (("before", ["Bees?", "Ants?"]), ("after", ["Ants?", "Wasps?", "Flies?"])):
+        stored[side]["examples"] = [{"problem": one, "response": one[:3], "correct": True} for one in problems]
+    RunDirectory(run).write_evaluation(stored)
+    _, data = report(run, out=tmp_path / "r.html")
+    rows = data["tables"][-1]["rows"]
+    assert rows == [
+        ["Bees?", "✓ Bee", "–"],
+        ["Ants?", "✓ Ant", "✓ Ant"],
+        ["Wasps?", "–", "✓ Was"],
+        ["Flies?", "–", "✓ Fli"],
+    ]
+
+
 def test_evaluations_by_the_command_are_found_in_the_run(tmp_path):
     run = make_run(tmp_path)
     score = {"mean": 0.5, "low": 0.4, "high": 0.6}
@@ -218,6 +236,14 @@ def test_a_run_that_still_trains_is_shown_as_far_as_it_is(tmp_path):
     _, data = report(run, out=tmp_path / "r.html")
     (shown,) = data["runs"]
     assert (shown["steps"], shown["planned_steps"], shown["finished"]) == (2, 9, False)
+
+
+@pytest.mark.parametrize("steps", [None, 7])
+def test_a_supervised_start_has_steps_of_its_own(tmp_path, steps):
+    run = make_run(tmp_path, steps=2, finished=False)
+    RunDirectory(run).write_config(yaml.safe_dump({**config(), "algorithm": "sft", "sft": {"steps": steps}}))
+    _, data = report(run, out=tmp_path / "r.html")
+    assert data["runs"][0]["planned_steps"] == steps
 
 
 def test_a_run_without_rollouts_has_curves_and_says_so(tmp_path):

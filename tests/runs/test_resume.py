@@ -1,6 +1,7 @@
 """What a resume does to a run's folder; a stand-in plays the algorithm, the rest is the script's own."""
 
 import json
+import shutil
 import sqlite3
 
 import pytest
@@ -41,6 +42,37 @@ def test_the_lock_is_held_from_the_choice_on_and_goes_however_the_run_ends(run):
     with StoredRun.open(run.path, "grpo", to_train=False):
         with run.locked():
             pass
+
+
+# -- What the run started from -----------------------------------------------------------------------------------------
+
+
+def test_a_run_that_has_started_starts_from_nothing_else(run, command):
+    before = run.config_file.read_text()
+    for given in ("run.start_from=/runs/first", "run.start_with=[optimizer]"):
+        code, said = command("--resume", str(run.path), given)
+        assert code == 2 and said.startswith(f"error: {given.partition('=')[0]}: {run.path} has started, and goes on")
+    assert run.config_file.read_text() == before
+
+
+def test_what_a_run_started_from_may_be_named_again(run, command):
+    source = "/runs/first/checkpoints/step_000002"
+    run.write_config(run.config_file.read_text().replace("start_from: null", f"start_from: {source}"))
+    for given in ("run.start_from=/runs/first", f"run.start_from={source}"):
+        code, said = command("--resume", str(run.path), given)
+        assert code == 0, said
+        assert f"start_from: {source}\n" in run.config_file.read_text()
+
+
+def test_a_run_without_a_checkpoint_may_start_from_another_place(run, command):
+    for checkpoint in run.checkpoints_folder.iterdir():
+        shutil.rmtree(checkpoint)
+    run.truncate_after(0)
+    code, said = command("--resume", str(run.path), "run.start_from=/runs/moved")
+    assert code == 2 and said.startswith("error: run.start_from: /runs/moved is no run, checkpoint or adapter")
+    run.write_config(run.config_file.read_text().replace("start_from: null", "start_from: /runs/gone"))
+    code, said = command("--resume", str(run.path))
+    assert code == 2 and said.startswith("error: run.start_from: /runs/gone is no run, checkpoint or adapter")
 
 
 # -- Damaged files -----------------------------------------------------------------------------------------------------

@@ -101,6 +101,36 @@ def test_a_weight_beyond_float16_is_not_made_infinite(tmp_path):
     assert next(_converted(tmp_path, "bfloat16", tied=False))["weight"].dtype == torch.bfloat16
 
 
+def test_an_export_that_fails_leaves_the_folder_as_it_was_for_the_next_try(tmp_path, capsys):
+    model = tmp_path / "run/checkpoints/step_000001/model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    write_tensors(model, "model", [{"weight": torch.tensor([1.0, 7e4])}])
+    write_manifest(model.parent)
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "new", tmp_path / "empty"):
+        was_there = out.exists()
+        assert main([str(tmp_path / "run"), str(out), "--dtype", "float16"]) == 2
+        assert "fix: --dtype bfloat16" in capsys.readouterr().err
+        assert out.exists() == was_there
+        assert main([str(tmp_path / "run"), str(out), "--dtype", "bfloat16"]) == 0, "what the line advises"
+
+
+def test_an_interrupt_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    model = tmp_path / "run/checkpoints/step_000001/model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    write_tensors(model, "model", [{"weight": torch.ones(2)}])
+    write_manifest(model.parent)
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("algorithms.train.tensor_files.write_tensors", interrupted)
+    assert main([str(tmp_path / "run"), str(tmp_path / "out")]) == 130
+    assert capsys.readouterr().err == "interrupted\n" and not (tmp_path / "out").exists()
+
+
 @pytest.mark.vllm
 @pytest.mark.slow
 def test_vllm_loads_it_and_samples_from_the_same_policy(run, tmp_path):
@@ -131,6 +161,10 @@ def test_vllm_loads_it_and_samples_from_the_same_policy(run, tmp_path):
     ("arguments", "line"),
     [
         (["{nothing}", "{new}"], "error: {nothing}: no such run directory"),
+        (
+            ["{run}/checkpoints/step_000001", "{new}"],
+            "error: {run}/checkpoints/step_000001: is a checkpoint; fix: name its run, {run}, and --step 1",
+        ),
         (["{empty}", "{new}"], "error: {empty}: holds no checkpoint; see run.checkpoint_every"),
         (["{run}", "{full}"], "error: {full}: exists and is not an empty folder"),
         (["{run}", "{full}/file"], "error: {full}/file: exists and is not an empty folder"),

@@ -9,9 +9,12 @@ from peft import LoraConfig
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.sections import RunSettings
+from algorithms.evaluation.results import digest_model
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.group import tensor_buckets
+from algorithms.models.names import resolve_model
 from algorithms.train.checkpoints import save_checkpoint
+from algorithms.train.manifest import write_manifest
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.start_from import find_start, start_from
 
@@ -100,6 +103,40 @@ def test_an_adapter_that_is_not_plain_is_refused(tmp_path, field):
     adapter.write_text(json.dumps(json.loads(adapter.read_text()) | field))
     with pytest.raises(ConfigError, match=f"^run.start_from: the adapter in .* has {next(iter(field))}=.*; fix: "):
         find_start(settings, config)
+
+
+def test_an_adapter_beside_another_base_is_warned_of(tmp_path, caplog):
+    config = GRPOConfig().rl_module(model="embedded:tiny", lora_rank=8, lora_alpha=16.0)
+    for base, warns in ((resolve_model("embedded:tiny"), False), ("runs/first-sft/model", True), (None, False)):
+        LoraConfig(r=8, lora_alpha=16, base_model_name_or_path=base).save_pretrained(str(tmp_path))
+        caplog.clear()
+        find_start(RunSettings(start_from=str(tmp_path)), config)
+        assert ("was trained beside runs/first-sft/model, and goes beside" in caplog.text) == warns
+        assert bool(caplog.records) == warns
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_the_base_of_a_checkpoint_is_known_wherever_it_lies(tmp_path, caplog, same):
+    config = GRPOConfig().rl_module(model="embedded:tiny", lora_rank=8, lora_alpha=16.0)
+    checkpoint = tmp_path / "checkpoints/step_000002"
+    LoraConfig(r=8, lora_alpha=16, base_model_name_or_path="moved").save_pretrained(str(checkpoint / "adapter"))
+    digest = digest_model(config.rl_module_settings) if same else "another"
+    (checkpoint / "state.json").write_text(json.dumps({"model": digest}))
+    write_manifest(checkpoint)
+    find_start(RunSettings(start_from=str(tmp_path)), config)
+    assert ("was trained beside moved" in caplog.text) != same
+
+
+@pytest.mark.parametrize("part", ALL)
+def test_a_supervised_start_has_weights_alone(tmp_path, part):
+    checkpoint = tmp_path / "checkpoints/step_000002"
+    (checkpoint / "model").mkdir(parents=True)
+    (checkpoint / "state.json").write_text('{"step": 2, "metrics": {}}')
+    write_manifest(checkpoint)
+    with pytest.raises(
+        ConfigError, match=f"^run.start_with: .* has no {part} for these weights; fix: leave {part} out"
+    ):
+        find_start(RunSettings(start_from=str(tmp_path), start_with=[part]), GRPOConfig())
 
 
 # -- Refused before anything starts ------------------------------------------------------------------------------------

@@ -34,5 +34,6 @@ function facts(runs) {
 
 function steps(run) {
   if (run.finished || run.steps === run.planned_steps) return number(run.steps);
+  if (run.planned_steps === null) return `${number(run.steps)}, not finished`;
   return `${number(run.steps)} of ${number(run.planned_steps)}, not finished`;
 }
