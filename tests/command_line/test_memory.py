@@ -39,8 +39,8 @@ def test_what_check_says_of_the_driver_is_what_it_takes(shape, shaped_model, tmp
     settings = [
         f"rl_module.model={folder}",
         f"environment.data={problems}",
-        *("env_runners.engine=transformers", "env_runners.max_response_tokens=48", "env_runners.num_threads=1"),
-        *("training.group_size=4", "training.queries_per_step=16", "training.beta=0.01", "learners.num_threads=1"),
+        *("env_runners.engine=transformers", "env_runners.max_response_tokens=12", "env_runners.num_threads=1"),
+        *("training.group_size=2", "training.queries_per_step=4", "training.beta=0.01", "learners.num_threads=1"),
         *("evaluation.samples=1", "evaluation.k=[1]", "evaluation.limit=1"),
     ]
     done = subprocess.run([sys.executable, "-c", PROGRAM, *settings], capture_output=True, text=True)
