@@ -131,7 +131,10 @@ def test_a_response_that_is_ranked_alone_gets_nothing_in_any_order(stub, count):
 @pytest.mark.parametrize(
     ("ranking", "line"),
     [
-        ({"baseline": "centered", "order": "flat"}, "ranking.baseline: 'centered' pays 0 for each of ranks that all tie"),
+        (
+            {"baseline": "centered", "order": "flat"},
+            "ranking.baseline: 'centered' pays 0 for each of ranks that all tie",
+        ),
         ({"top_fraction": 0.5, "order": "flat"}, "ranking.top_fraction: 0.5 does nothing where no entropies rank"),
         ({"top_fraction": 0.5, "order": "random"}, "ranking.top_fraction: 0.5 does nothing where no entropies rank"),
     ],
