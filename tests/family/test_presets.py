@@ -102,7 +102,7 @@ def test_the_paper_to_its_letter_takes_nothing_over_from_another_preset(other):
             "reward.overlong_penalty; fix: lower one of them",
         ),
         (
-            ["ranking.scope=all", "ranking.baseline=paper"],
+            ["ranking.scope=all", "ranking.baseline=paper", "ranking.order=flat"],
             "ranking.scope: all pays all responses of an all-incorrect group alike, in place of their own rewards, as "
             "ranking.order=flat has no ranks; fix: ranking.order=entropy",
         ),
