@@ -14,9 +14,8 @@ from typing import Any
 
 from algorithms.publishing.hub import CARD, PublishError, check_name, model_card, push
 from algorithms.publishing.model_folder import ExportError, chat_settings, export
+from algorithms.train.exit_codes import DONE, INTERRUPTED, WRONG_INPUT
 from r3env.streams import guard_streams
-
-DONE, WRONG_INPUT, INTERRUPTED = 0, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from algorithms.train.exit_codes import DONE, INTERRUPTED, WRONG_INPUT
 from r3env.streams import guard_streams
 
 
@@ -19,12 +20,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         file = write_report(arguments.runs, arguments.out, Limit(arguments.trajectories, arguments.tokens))
     except ReportError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return WRONG_INPUT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     print(f"{file}  {file.stat().st_size / 1e6:,.1f} MB")
-    return 0
+    return DONE
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -51,17 +51,17 @@ def validate_cache(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> 
     length = config.measured.engine_length
     if cache is None or cache >= needed or length is None:  # None: `--check` has not read prompts on the Hub
         return
-    fix = f"a shorter env_runners.max_response_tokens, or env_runners.max_model_len below {length}"
+    fix, shortage = f"a shorter env_runners.max_response_tokens, or env_runners.max_model_len below {length}", ""
     if engine_is_on_gpu(config):
+        shortage = gpu_shortage(config, model, use)
         key, more = "env_runners.gpu_memory_utilization", "a larger share, a larger GPU or tensor_parallel_size"
     elif CACHE_OPTION in config.env_runners_settings.vllm:
         key, more = f"env_runners.vllm.{CACHE_OPTION}", f"{needed}"
     else:
         key, more = CACHE_VARIABLE, f"{-(-needed // 2**30)}"
-    fixes = gpu_shortage(config, model, use) or f"fix: {more}, or {fix}"
     raise ConfigError(
         f"{key}: leaves {max(0, cache) / 2**30:.2f} GiB for the cache, and one sequence of {length} tokens takes "
-        f"{needed / 2**30:.2f} GiB; {fixes}"
+        f"{needed / 2**30:.2f} GiB; {shortage or f'fix: {more}, or {fix}'}"
     )
 
 

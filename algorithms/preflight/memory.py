@@ -104,9 +104,8 @@ def least_gpu_bytes(config: "BaseConfig", model: ModelFacts, activations: int = 
         rest, update = _learner_bytes(config, model, at_rest=True), activations
         if not config.learners_settings.offload:
             update = learner_peak(config, model, activations, several=several)
-    weights, engine = (
-        (engine_weights(config, model), engine_needs(config, model)) if engine_is_on_gpu(config) else (0, 0)
-    )
+    on_gpu = engine_is_on_gpu(config)
+    weights, engine = on_gpu * engine_weights(config, model), on_gpu * engine_needs(config, model)
     share = engine_share(config) or (VLLM_SHARE if config.env_runners_settings.engine == "vllm" else 1.0)
     if not shares_gpu(config):
         return int(max(update, engine / share))

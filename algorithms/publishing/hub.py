@@ -131,8 +131,8 @@ def _settings(config: Mapping[str, Any]) -> Iterator[str]:
     yield "|---|---|"
     without = _OF_TRAINING if config.get("algorithm") == "sft" else ()
     for section, values in config.items():
-        for key, value in _shown(section, values if isinstance(values, dict) and section not in without else {}):
-            if f"{section}.{key}" in without:
+        for key, value in _shown(section, values if isinstance(values, dict) else {}):
+            if section in without or f"{section}.{key}" in without:
                 continue
             yield f"| `{section}.{key}` | `{str(value).replace('|', '&#124;')}` |"
 

@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.files import read_sections
@@ -55,13 +54,11 @@ def find_start(run: RunSettings, config: GRPOConfig) -> RunSettings:
         if run.start_with:
             raise ConfigError(f"{_WITH}: {folder} is an adapter, which has no other parts; fix: {_WITH}=[]")
         _check_adapter(folder, module)
-        _warn_of_other_base(folder, module)
         return run.changed("run", {"start_from": str(folder)})
     checkpoint = _checkpoint(folder)
     if (checkpoint / "adapter").is_dir():
         if module.lora_rank:  # without, training starts from the two merged
             _check_adapter(checkpoint / "adapter", module)
-            _warn_of_other_base(checkpoint / "adapter", module)
     elif module.lora_rank:
         raise ConfigError(
             f"{_FROM}: {checkpoint} has no adapter; fix: rl_module.model={checkpoint / 'model'}, whose weights a new "
@@ -83,9 +80,9 @@ def find_start_again(stored: StoredRun, run: RunSettings, config: GRPOConfig) ->
     source, parts = before.get("start_from"), before.get("start_with") or []
     if source and run.start_from and Path(source).is_relative_to(user_path(run.start_from).absolute()):
         run = run.changed("run", {"start_from": source})  # the run of this checkpoint, named again
-    changed = _FROM if run.start_from != source else _WITH if list(run.start_with) != parts else None
     if stored.checkpoint is None:
         return find_start(run, config)
+    changed = _FROM if run.start_from != source else _WITH if list(run.start_with) != parts else None
     if changed is None:
         return run
     raise ConfigError(
@@ -94,10 +91,18 @@ def find_start_again(stored: StoredRun, run: RunSettings, config: GRPOConfig) ->
     )
 
 
-def _warn_of_other_base(adapter: Path, module: RLModuleSettings) -> None:
-    """Warn where an adapter goes beside another model than it was trained beside: by its digest, or else its name."""
-    stored, now = _read_object(adapter / _ADAPTER).get("base_model_name_or_path"), resolve_model(module.model)
-    digest = _read_object(adapter.parent / "state.json").get("model") if step_of(adapter.parent) is not None else None
+def _warn_of_other_base(adapter: Path, stored: object, module: RLModuleSettings) -> None:
+    """Warn where an adapter goes beside another model than it was trained beside: by its digest, or else its name.
+
+    Args:
+        adapter: its folder.
+        stored: the name in its configuration.
+        module: the model that it goes beside.
+    """
+    now, digest = resolve_model(module.model), None
+    if step_of(adapter.parent) is not None:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            digest = json.loads((adapter.parent / "state.json").read_bytes()).get("model")
     own = digest_model(module) if digest is not None else None
     if own is not None:
         is_other = digest != own
@@ -111,13 +116,6 @@ def _warn_of_other_base(adapter: Path, module: RLModuleSettings) -> None:
             stored,
             now,
         )
-
-
-def _read_object(file: Path) -> dict[str, Any]:
-    """Return a JSON object; empty if the file holds none."""
-    with contextlib.suppress(OSError, ValueError):
-        return dict(json.loads(file.read_bytes()))
-    return {}
 
 
 def _checkpoint(folder: Path) -> Path:
@@ -151,6 +149,7 @@ def _check_adapter(folder: Path, module: RLModuleSettings) -> None:
     if (rank, alpha) != (module.lora_rank, module.lora_alpha):
         fix = f"rl_module.lora_rank={rank} rl_module.lora_alpha={alpha:g}"
         raise ConfigError(f"{_FROM}: the adapter in {folder} has rank {rank} and alpha {alpha:g}; fix: {fix}")
+    _warn_of_other_base(folder, stored.get("base_model_name_or_path"), module)
 
 
 def _check_parts(checkpoint: Path, run: RunSettings, module: RLModuleSettings) -> None:

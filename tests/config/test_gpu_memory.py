@@ -252,6 +252,17 @@ def test_where_a_larger_share_leaves_no_room_for_the_learner_a_smaller_learner_i
     assert "rl_module.lora_base=nf4" in line
 
 
+def test_what_a_learner_lacks_on_its_gpu_is_no_fix_for_the_cache_of_an_engine_on_the_cpu(four_billion, monkeypatch):
+    without_activations(monkeypatch)
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "0")
+    config, model = four_billion(16)
+    monkeypatch.setattr(memory, "engine_is_on_gpu", lambda config: False)
+    monkeypatch.setattr(fitting, "engine_is_on_gpu", lambda config: False)
+    assert gpu_shortage(config.learners(num_gpus_per_learner=1), replace(model, parameters=10**10), USE)
+    with pytest.raises(ConfigError, match=r"^VLLM_CPU_KVCACHE_SPACE: leaves 0\.00 GiB .*; fix: 1, or a shorter"):
+        fitting.validate_cache(config, replace(model, parameters=10**10), USE)
+
+
 def test_a_gpu_has_room_for_the_cache_of_one_sequence_where_its_length_is_known(four_billion):
     config, model = four_billion(80, "env_runners.gpu_memory_utilization=0.1")
     share = (2 * model.parameters + model.cache_bytes(4_096, "bfloat16")) / 0.1
