@@ -63,6 +63,7 @@ from algorithms.learner.weights import put_weights
 from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.preflight.check import fetch_teacher, measure_engine, validate_inputs
+from algorithms.preflight.ray_session import without_needless_ray
 from algorithms.rollout.attempts import AttemptTruncator, context_of
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.env_runner import environment_makers
@@ -122,7 +123,7 @@ class BaseAlgorithm(Algorithm):
         self.teacher_fingerprint = None if teacher is None else digest_model(teacher)
         measure_engine(self.config)
         self.reward_actors = RewardActors(self.config)
-        with StartWatch():
+        with StartWatch(), without_needless_ray(config):
             super().setup(config)
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(self.config).items()}
@@ -494,7 +495,8 @@ class BaseAlgorithm(Algorithm):
     def restore_from_path(self, path: str | Path, *args: Any, component: str | None = None, **kwargs: Any) -> None:
         """Restore a checkpoint of RLlib's, or the component of it that `path` holds."""
         if component is None:  # RLlib looks into one that is given
-            super().restore_from_path(path, *args, **kwargs)
+            with without_needless_ray(self.config):
+                super().restore_from_path(path, *args, **kwargs)
         else:
             super().restore_from_path(path, *args, component=component, **kwargs)
             self._push_what_learners_were_given()

@@ -275,6 +275,9 @@ class GRPOConfig(BaseConfig):
         spec = rl_module_spec or self.get_multi_rl_module_spec(env=env, spaces=spaces)
         return BoundLearnerGroup(config=self.copy(), module_spec=spec, placement_group=placement_group)
 
+    def build_learner_connector(self, *arguments: Any, **more: Any) -> Any:
+        """Build none: learners get the driver's rows, and RLlib's pipeline of eight takes a second to build."""
+
     def get_default_learner_class(self) -> "type[Learner]":
         """Return the learner, for RLlib."""
         from algorithms.learner.learner import GRPOLearner

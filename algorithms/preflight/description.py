@@ -26,7 +26,7 @@ from algorithms.preflight.memory import (
     room_lines,
     sequence_bytes,
 )
-from algorithms.preflight.ray_session import too_long
+from algorithms.preflight.ray_session import needs_ray, too_long
 from algorithms.preflight.resources import (
     USE_A_GPU,
     Resources,
@@ -159,7 +159,7 @@ def _place_lines(config: "BaseConfig") -> Iterator[Line | tuple[str, str]]:
     yield "learners", f"{_actors(learners.num_learners, *each)}: {work}"
     has, enough = _has(config, available())
     yield Line("resources", f"{reserved(config)} for actors; {has}", enough)
-    if not os.environ.get("RAY_ADDRESS") and (text := too_long()):
+    if needs_ray(config) and not os.environ.get("RAY_ADDRESS") and (text := too_long()):
         yield "Ray's folder", text
     yield from itertools.starmap(Line, installation_lines(config))
     if problem := gpu_problem(config):

@@ -31,11 +31,19 @@ class RayDidNotStart(RunError):
     """Ray could not be started on this machine, or there is no cluster at the given address."""
 
 
+def needs_ray(config: Any) -> bool:
+    """Return whether there is a cluster to join, or anything that runs in an actor rather than in this process."""
+    runners = config.env_runners_settings
+    actors = config.num_env_runners or runners.spares or config.num_learners or runners.reward_actor.replicas
+    return bool(actors or os.environ.get("RAY_ADDRESS"))
+
+
 def start_ray(config: Any) -> bool:
-    """Initialize Ray unless it is running; returns whether that was to join a cluster.
+    """Initialize Ray if it is needed and not running; returns whether that was to join a cluster.
 
     Under `ray job submit` (or with RAY_ADDRESS set) this joins that cluster. On one machine it starts a local Ray
-    with as many CPU slots as the actors ask for: on a laptop actors share cores rather than wait for ever.
+    with as many CPU slots as the actors ask for, and none where there are no actors: on a laptop actors share cores
+    rather than wait for ever.
 
     Raises:
         RayDidNotStart: a local Ray did not start, of which what there is ends with the process; or no cluster is where
@@ -43,12 +51,15 @@ def start_ray(config: Any) -> bool:
     """
     if ray.is_initialized():
         return False
-    quiet: dict[str, Any] = {}
-    if not os.environ.get("R3_VERBOSE"):
-        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    level = None if os.environ.get("R3_VERBOSE") else logging.ERROR
+    quiet = {} if level is None else {"log_to_driver": False, "logging_level": level}
     if os.environ.get("RAY_ADDRESS"):
         _join(**quiet)
         return True
+    if not needs_ray(config):
+        if level is not None:
+            logging.getLogger("ray").setLevel(level)  # as `ray.init` does
+        return False
     runners = config.num_env_runners + config.env_runners_settings.spares
     rewards = config.env_runners_settings.reward_actor
     wanted = runners * config.num_cpus_per_env_runner + config.num_learners * _learner_cpus(config) + 1
@@ -56,6 +67,20 @@ def start_ray(config: Any) -> bool:
     # Not the Ray of another job on this machine, which `ray start` would have us join.
     _start_here(num_cpus=max(os.cpu_count() or 1, int(wanted + 0.999)), include_dashboard=False, **quiet)
     return False
+
+
+@contextlib.contextmanager
+def without_needless_ray(config: Any) -> Iterator[None]:
+    """Keep RLlib's group of env runners from putting what its actors would read into Ray, where there are none."""
+    if ray.is_initialized() or needs_ray(config):
+        yield
+        return
+    module: Any = ray
+    put, module.put = module.put, lambda value: None
+    try:
+        yield
+    finally:
+        module.put = put
 
 
 def _join(**arguments: Any) -> None:

@@ -20,6 +20,7 @@ from algorithms.grpo.base import BaseAlgorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.group import LearnerDied
 from algorithms.preflight.check import warn_of_cluster
+from algorithms.preflight.ray_session import needs_ray
 from algorithms.train.checkpoints import Checkpoints, load_checkpoint
 from algorithms.train.closing_table import print_closing_table, problems_named
 from algorithms.train.copies import Copies
@@ -60,7 +61,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = T
             "that every machine sees",
             directory.path,
         )
-    with directory.locked(), RayWatch(f"--resume {directory.path}", directory, starting=True):
+    with directory.locked(), RayWatch(f"--resume {directory.path}", directory, starting=needs_ray(config)):
         try:
             check_copy(run, directory, begun=False)
             _start_ray(config)
@@ -88,7 +89,7 @@ def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings, *, name: str
         CheckpointError: the checkpoint does not fit the settings, or the history is damaged.
     """
     check_copy(run, stored.directory, begun=True)
-    with RayWatch(f"--resume {stored.directory.path}", stored.directory, starting=True):
+    with RayWatch(f"--resume {stored.directory.path}", stored.directory, starting=needs_ray(config)):
         session = _Session(config, run, stored.directory)
         with session.recorded():
             session.resume_from(stored.checkpoint, to_yaml(config, run, algorithm=name))

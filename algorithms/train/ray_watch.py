@@ -13,7 +13,7 @@ from ray.experimental import internal_kv as kv
 
 from algorithms.config.base import BaseConfig
 from algorithms.learner.group import LearnerDied
-from algorithms.preflight.ray_session import start_ray
+from algorithms.preflight.ray_session import needs_ray, start_ray
 from algorithms.train.exit_codes import ERROR, FAILED, report_to_supervisor
 from algorithms.train.run_directory import RunDirectory, checkpoint_path, checkpoint_steps
 from algorithms.train.stopping import end_now, interrupt_on_sigterm
@@ -61,8 +61,8 @@ class RayWatch:
             raise RayLost(self._line()) from error
 
     def start_ray(self, config: BaseConfig) -> None:
-        """Call `start_interruptible_ray`, whose answer is waited for from now on."""
-        self._starting = True
+        """Call `start_interruptible_ray`; where it starts Ray, an answer is waited for from now on."""
+        self._starting = needs_ray(config)
         start_interruptible_ray(config)
 
     def _run(self) -> None:

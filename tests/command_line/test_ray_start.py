@@ -1,4 +1,4 @@
-"""A Ray that does not start is one line; one that would not start in a long folder or under `uv run` does."""
+"""Ray starts where there are actors. If it does not, that is one line; in a long folder and under `uv run` it does."""
 
 import os
 import subprocess
@@ -21,7 +21,11 @@ UNSTARTABLE = {"RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": "1"}
 @pytest.mark.slow
 def test_a_ray_that_does_not_start_is_one_line(command, surroundings, tmp_path):
     process = subprocess.run(
-        command(f"run.dir={tmp_path}"), env=surroundings | UNSTARTABLE, capture_output=True, text=True, timeout=600
+        command(f"run.dir={tmp_path}", "env_runners.num_env_runners=1"),
+        env=surroundings | UNSTARTABLE,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert process.returncode == 1, process.stderr
     last = process.stderr.splitlines()[-1]
@@ -46,10 +50,39 @@ import ray
 from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight.ray_session import start_ray
 
-start_ray(GRPOConfig())
+start_ray(GRPOConfig().env_runners(num_env_runners=1))
 print(ray._private.worker._global_node.temp_dir)
 print(ray.get_runtime_context().runtime_env.get("py_executable"))
 """
+
+
+IN_ONE_PROCESS = """
+import sys
+import ray
+
+ray.init = None  # whoever needs it fails
+from algorithms.grpo.config import GRPOConfig
+
+config = GRPOConfig().environment("r3env/Math-v0").rl_module(model="embedded:tiny").env_runners(max_response_tokens=8)
+algorithm = config.training(queries_per_step=2, group_size=2).evaluation(samples=1, k=[1], limit=2).build_algo()
+algorithm.train()
+algorithm.evaluate()
+algorithm.save_to_path(sys.argv[1])
+algorithm.restore_from_path(sys.argv[1])
+algorithm.stop()
+print(ray.is_initialized())
+"""
+
+
+def test_what_runs_in_one_process_starts_no_ray(surroundings, tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", IN_ONE_PROCESS, str(tmp_path / "state")],
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.stdout.splitlines()[-1:] == ["False"], ended.stderr
 
 
 def started(command, surroundings, **more):
@@ -87,11 +120,14 @@ def test_the_check_says_it_unless_a_cluster_is_joined(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_TMPDIR", str(long_folder(tmp_path)))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     config = GRPOConfig().environment("r3env/Math-v0").rl_module(model="embedded:tiny")
-    config.env_runners(max_response_tokens=64)
+    config.env_runners(max_response_tokens=64, num_env_runners=1)
     report = check(config, RunSettings())
     (line,) = [line for line in report.lines if line.startswith("Ray's folder")]
     assert "RAY_TMPDIR: " in line and report.enough
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert not any(line.startswith("Ray's folder") for line in check(config, RunSettings()).lines)
+    monkeypatch.delenv("RAY_ADDRESS")
+    config.env_runners(num_env_runners=0)  # all in this process
     assert not any(line.startswith("Ray's folder") for line in check(config, RunSettings()).lines)
 
 

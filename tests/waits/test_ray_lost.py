@@ -64,7 +64,7 @@ run_and_leave("grpo", sys.argv[1:])
 def test_a_start_of_ray_that_hangs_ends_in_one_line(tmp_path):
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     ended = subprocess.run(
-        [sys.executable, "-c", STUCK, f"run.dir={tmp_path}", "run.name=run"],
+        [sys.executable, "-c", STUCK, f"run.dir={tmp_path}", "run.name=run", "env_runners.num_env_runners=1"],
         env=surroundings | {"PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
@@ -81,7 +81,7 @@ def test_a_network_without_loopback_is_one_line(tmp_path):
         pytest.skip("no right to make a network namespace")
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     ended = subprocess.run(
-        [unshare, "-n", sys.executable, "-m", "algorithms.grpo", f"run.dir={tmp_path}"],
+        [unshare, "-n", sys.executable, "-m", "algorithms.grpo", f"run.dir={tmp_path}", "learners.num_learners=1"],
         env=surroundings | {"PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
