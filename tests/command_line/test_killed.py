@@ -131,7 +131,7 @@ def a_copy(finished_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_goes_on(a_copy, run_command, finished_run, capsys):
+def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_goes_on(a_copy, finished_run, capsys):
     weights = next((a_copy / "checkpoints" / "step_000003" / "model").glob("*.safetensors"))
     content = bytearray(weights.read_bytes())
     content[len(content) // 2] ^= 4
@@ -141,15 +141,14 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_goes_on(a_co
     before = a_copy / "checkpoints" / "step_000002"
     assert f"model/{weights.name} has changed" in last and last.endswith(f"--resume {before}")
 
-    resumed = run_command("--resume", str(before))
-    assert resumed.returncode == 0, resumed.stderr
+    assert main("r3_grpo", ["--resume", str(before)]) == 0
     assert [untimed(row) for row in rows(a_copy)] == [untimed(row) for row in rows(finished_run[0])]
     assert troubles(a_copy, 3, reference=finished_run[0], compared="numbers") == [], "step 3 is made again, not doubled"
 
 
 @pytest.mark.slow
-def test_a_finished_run_goes_on_with_more_steps_which_are_its_own_from_then_on(a_copy, run_command):
-    assert run_command("--resume", str(a_copy), "run.steps=4").returncode == 0
+def test_a_finished_run_goes_on_with_more_steps_which_are_its_own_from_then_on(a_copy):
+    assert main("r3_grpo", ["--resume", str(a_copy), "run.steps=4"]) == 0
     assert yaml.safe_load((a_copy / "config.yaml").read_text())["run"]["steps"] == 4
     assert [row["step"] for row in rows(a_copy)] == [1, 2, 3, 4]
     assert json.loads((a_copy / "summary.json").read_text())["steps"] == 4
@@ -160,12 +159,11 @@ def test_a_finished_run_goes_on_with_more_steps_which_are_its_own_from_then_on(a
 
 
 @pytest.mark.slow
-def test_a_run_whose_history_is_gone_is_not_resumed_as_if_it_were_there(a_copy, run_command):
+def test_a_run_whose_history_is_gone_is_not_resumed_as_if_it_were_there(a_copy, capsys):
     for file in a_copy.glob("history.sqlite*"):
         file.unlink()
-    process = run_command("--resume", str(a_copy), "run.steps=4")
-    assert process.returncode == 2
-    assert "history.sqlite: the history ends at its event 0, before" in process.stderr.splitlines()[-1]
+    assert main("r3_grpo", ["--resume", str(a_copy), "run.steps=4"]) == 2
+    assert "history.sqlite: the history ends at its event 0, before" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.fixture

@@ -72,6 +72,7 @@ def train_until_all_are_back(algorithm):
         record = algorithm.batch.record
         assert record["rollout/prompts_completed"] == record["rollout/prompts_expected"] == 6
         assert record["policy/logp_mismatch_max"] < 1e-4
+        time.sleep(1.0)  # its processor time is for what starts
 
 
 def test_rollouts_come_back_in_the_order_of_their_ids_from_every_runner(algorithm):

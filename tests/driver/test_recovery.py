@@ -10,7 +10,7 @@ import ray
 pytestmark = pytest.mark.slow
 
 BACK_S = 300
-STEPS = 20
+STEPS = 8
 
 
 class Health:
@@ -73,7 +73,7 @@ def sampled(algorithm):
     return [(group.prompt.uid, s.rollout.tokens.tolist()) for group in algorithm.batch.groups for s in group.samples]
 
 
-def test_a_runner_killed_after_step_two_of_twenty_changes_no_number_and_works_again(config, build):
+def test_a_runner_killed_after_step_two_of_eight_changes_no_number_and_works_again(config, build):
     """A policy that stays as it is, so that what float noise does to one response is not in the next steps."""
     undisturbed = build(config.copy(copy_frozen=False).env_runners(num_env_runners=0).training(lr=0.0))
     algorithm = build(config.copy(copy_frozen=False).training(lr=0.0))
@@ -92,7 +92,7 @@ def test_a_runner_killed_after_step_two_of_twenty_changes_no_number_and_works_ag
             health.kill(1)
         if step == 3:
             health.wait(health.lost, 1)
-    assert different <= 5
+    assert different <= 2
     assert health.given[1] > 0  # in a step that began when it was ready
     assert record["rollout/runner_restarts"] == 1
     assert sum(seconds > 0 for seconds in recoveries) == 1

@@ -30,7 +30,7 @@ def test_the_policy_learns_to_call_the_calculator(tmp_path, ray_session):
         *(f"environment.data={tmp_path}/base/train.jsonl", f"evaluation.data={tmp_path}/base/heldout.jsonl"),
         *("environment.instruction=''", "environment.max_turns=3", f"rl_module.model={tmp_path}/base"),
         *("env_runners.max_response_tokens=12", "training.lr=1e-3", "training.warmup_steps=0"),
-        *("run.steps=8", f"run.dir={tmp_path}", "run.name=run"),
+        *("training.queries_per_step=8", "run.steps=8", f"run.dir={tmp_path}", "run.name=run"),
         *("evaluation.samples=1", "evaluation.k=[1]", "evaluation.limit=3"),
     ]
     assert main("grpo", settings) == 0

@@ -48,7 +48,7 @@ ACTS = {
 # Those that a setting of section `training` switches on.
 SWITCHES = ("mask_truncated",)
 BEFORE = AFTER = MINIBATCHES = 2
-TOGETHER = 12  # mechanisms of a run, which shows sixty-six pairs at once
+TOGETHER = 20  # mechanisms of a run at most, which shows a hundred and ninety pairs at once
 
 TOUCHING_EVERY_STAGE = (("replay", "reflection", "ranking"), ("knapsack", "scaf_grpo", "med_grpo", "opd", "dph_rl"))
 
