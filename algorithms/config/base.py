@@ -9,10 +9,12 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from algorithms.config.errors import ConfigError, no_such_section, shown
 from algorithms.config.machine import EnvRunnerSettings, LearnerSettings, RLModuleSettings
 from algorithms.config.rllib_names import (
+    DEFAULT_DURATION,
     OF_EVALUATION,
     OUR_NAMES,
     RLLIB_NAMES,
     as_evaluation,
+    check_agrees,
     check_unset,
     from_rllib,
     holds_search_space,
@@ -322,7 +324,10 @@ class BaseConfig(AlgorithmConfig):
                 passed_on[key] = value
             else:
                 raise unknown_key(section, str(key), self.sections)
-        self._store(section, self._settings_of(section).changed(section, ours))
+        changed = self._settings_of(section).changed(section, ours)
+        if section == "evaluation" and (duration := self.evaluation_duration) != DEFAULT_DURATION:
+            check_agrees("evaluation_duration", as_evaluation("evaluation_duration", duration), ours)
+        self._store(section, changed)
         kept = {key: value for key, value in self._search_space.get(section, {}).items() if key not in ours}
         self._search_space = {**self._search_space, section: kept | searched}
         if passed_on:

@@ -186,7 +186,19 @@ def check_arguments(config: AlgorithmConfig, untouched: AlgorithmConfig, section
         if name not in REFUSED and hasattr(type(config), name):  # of a class of the user's own
             continue
         raise ConfigError(f"{argument_of(name)}: has no effect here; {_answer(name, sections)}")
-    for kind in _classes(config.callbacks_class):
+    check_callbacks(_classes(config.callbacks_class))
+
+
+def check_callbacks(kinds: Iterable[type]) -> None:
+    """Refuse callbacks that are never called; what a function makes is known only when it is made.
+
+    Args:
+        kinds: classes of callbacks.
+
+    Raises:
+        ConfigError: one line that names the first such method, and the methods that are called.
+    """
+    for kind in kinds:
         for place in _places(kind):
             if place not in CALLBACKS:
                 known = ", ".join(sorted(CALLBACKS))

@@ -32,6 +32,7 @@ OUR_NAMES: Mapping[str, tuple[str, str]] = MappingProxyType({rllib: ours for our
 
 # Arguments of RLlib's that stand for several settings of section `evaluation`.
 OF_EVALUATION = ("evaluation_duration", "evaluation_config")
+DEFAULT_DURATION = 10  # of RLlib's `evaluation_duration`: nobody gave one
 _GREEDY: Mapping[str, Any] = MappingProxyType({"temperature": 0.0, "samples": 1, "k": [1]})
 
 # RLlib switches these off with None, we with 0.
@@ -98,12 +99,27 @@ def check_unset(argument: str, meant: Mapping[str, Any], settings: Settings) -> 
     Raises:
         ConfigError: it would.
     """
+    defaults = type(settings)()
+    own = {name: getattr(settings, name) for name in ("samples", "k")}
+    check_agrees(argument, meant, {name: value for name, value in own.items() if value != getattr(defaults, name)})
+
+
+def check_agrees(argument: str, meant: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Check that settings of section `evaluation` take one response per problem, as one of `OF_EVALUATION` does.
+
+    Args:
+        argument: its name.
+        meant: what it stands for, see `as_evaluation`.
+        given: the settings, by name.
+
+    Raises:
+        ConfigError: they take another number.
+    """
     for name in ("samples", "k"):
-        own = getattr(settings, name)
-        if name in meant and own not in (meant[name], getattr(type(settings)(), name)):
+        if name in meant and name in given and given[name] != meant[name]:
             raise ConfigError(
-                f"{argument}: takes one response per problem, and evaluation.{name} is {shown(own)}; fix: leave one of "
-                "them out"
+                f"{argument}: takes one response per problem, and evaluation.{name} is {shown(given[name])}; "
+                "fix: leave one of them out"
             )
 
 

@@ -40,6 +40,8 @@ from algorithms.train.trackers.registry import check_trackers
 
 NAME = "sft"  # of the algorithm, in config.yaml
 SUFFIX = "-sft"  # of the run's name: a training that the same file configures has another folder
+# Settings of section `run`, with the value that asks for nothing.
+_WITHOUT_EFFECT = {"stop": "{}", "start_from": "null", "start_with": "[]", "copy_to": "null", "restarts": "0"}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resume is not None:  # "" as of a variable that is not set
         return _resume(arguments)
     config, run = load(arguments.config, arguments.overrides, SFTConfig)
-    for key, none in {"stop": "{}", "start_from": "null", "start_with": "[]", "copy_to": "null"}.items():
+    for key, none in _WITHOUT_EFFECT.items():
         if getattr(run, key):
             raise ConfigError(f"run.{key}: has no effect on a supervised start; fix: run.{key}={none}")
     if not str(run.name).endswith(SUFFIX):

@@ -24,6 +24,7 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.machine import WITHOUT_ADAPTER
+from algorithms.config.rllib_arguments import check_callbacks
 from algorithms.evaluation.no_answer import MissingAnswersWatch
 from algorithms.evaluation.results import digest_model
 from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator
@@ -125,6 +126,7 @@ class BaseAlgorithm(Algorithm):
         self.reward_actors = RewardActors(self.config)
         with StartWatch(), without_needless_ray(config):
             super().setup(config)
+        check_callbacks(map(type, self.callbacks))
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(self.config).items()}
         self.seed: int = config.seed or 0

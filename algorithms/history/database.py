@@ -235,6 +235,7 @@ class HistoryDatabase:
         self._connection.execute("DELETE FROM removed WHERE removal>?", (mark,))
         self.event = self._kept_from = mark
         self._stored = self._count()
+        self._last_query = (None, -1)  # a full disk may have taken it back
         self.commit()
 
     def prune(self, mark: int) -> None:

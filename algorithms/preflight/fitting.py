@@ -31,6 +31,7 @@ NOT_ENOUGH = ": NOT ENOUGH"
 _MOST_WAYS = 3
 # An engine's share of a GPU is suggested in such steps, with a step to spare.
 _SHARE_STEP = 0.05
+_SHARE = "gpu_memory_utilization"
 _ELSE = (
     "a smaller model, a shorter env_runners.max_response_tokens, a larger GPU, or several "
     "(learners.sharding=fsdp with as many learners)"
@@ -54,7 +55,7 @@ def validate_cache(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> 
     fix, shortage = f"a shorter env_runners.max_response_tokens, or env_runners.max_model_len below {length}", ""
     if engine_is_on_gpu(config):
         shortage = gpu_shortage(config, model, use)
-        key, more = "env_runners.gpu_memory_utilization", "a larger share, a larger GPU or tensor_parallel_size"
+        key, more = _share_key(config), "a larger share, a larger GPU or tensor_parallel_size"
     elif CACHE_OPTION in config.env_runners_settings.vllm:
         key, more = f"env_runners.vllm.{CACHE_OPTION}", f"{needed}"
     else:
@@ -117,11 +118,11 @@ def _changes(
         yield "rl_module.gradient_checkpointing", True
     if use is not None and microbatch_tokens(config, use)[0] > (longest := max(use.row, use.longest)):
         yield "learners.token_budget", longest
-    if shares_gpu(config) and (share := engine_share(config)) is not None:
+    if engine_is_on_gpu(config) and (share := engine_share(config)) is not None:
         least = engine_needs(config, model) / gpu_bytes
         enough = round((math.ceil(least / _SHARE_STEP) + 1) * _SHARE_STEP, 2)
-        if enough < share or share < least < enough < 1:
-            yield "env_runners.gpu_memory_utilization", enough
+        if (shares_gpu(config) and enough < share) or share < least < enough < 1:
+            yield _share_key(config), enough
     if runners.dtype == "float32":
         found = found_gpus()
         old = found is not None and found.below(BFLOAT16_CAPABILITY)
@@ -137,6 +138,12 @@ def _changes(
         yield "rl_module.lora_base", "nf4"
 
 
+def _share_key(config: "BaseConfig") -> str:
+    """Return the setting of the engine's share of its GPU: an option of vLLM's own goes before ours."""
+    own = _SHARE in config.env_runners_settings.vllm
+    return f"env_runners.vllm.{_SHARE}" if own else f"env_runners.{_SHARE}"
+
+
 def _text(changes: Sequence[tuple[str, Any]]) -> str:
     settings = [f"{name}={str(value).lower()}" for name, value in changes]
     return " and ".join([", ".join(settings[:-1]), settings[-1]]) if settings[1:] else settings[0]
@@ -146,5 +153,8 @@ def _needed(config: "BaseConfig", model: ModelFacts, use: ContextUse | None, cha
     sections: dict[str, dict[str, Any]] = {}
     for name, value in changes:
         section, _, key = name.partition(".")
+        key, _, option = key.partition(".")
+        if option:  # of vLLM's own, beside the others
+            value = {**config.env_runners_settings.vllm, option: value}
         sections.setdefault(section, {})[key] = value
     return needed_gpu_bytes(config.copy(copy_frozen=False).apply(sections), model, use)

@@ -111,6 +111,9 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.config.loading import load
 
     _choose_begun(arguments)
+    if arguments.continue_run and arguments.resume is not None:
+        begun = arguments.resume
+        print(f"--continue: resuming {begun} with its own settings; to change one: --resume {begun} section.key=value")
     with contextlib.ExitStack() as held:
         stored = None
         if arguments.resume is not None:  # "" as of a variable that is not set
@@ -166,10 +169,9 @@ def _choose_begun(arguments: argparse.Namespace) -> None:
             parent = _run_section((), arguments.overrides).get("dir") or "runs"
             arguments.resume = str(fetch(arguments.resume, user_path(parent)))
         return
-    if arguments.resume:
+    if arguments.resume is not None:
         raise ConfigError("--continue: finds the run to resume by run.name; fix: leave out --resume")
     if begun := begun_run(arguments.config or (), arguments.overrides):
-        print(f"--continue: resuming {begun} with its own settings; to change one: --resume {begun} section.key=value")
         arguments.resume, arguments.config, arguments.overrides = str(begun), None, []
 
 

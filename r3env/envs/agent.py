@@ -219,6 +219,7 @@ class AgentEnv(MathEnv):
             if not isinstance(event, Pending) or event.request != pending.request:
                 break
             pending = event
+        self.close()  # refuses what its client still waits for
         raise RuntimeError(
             "the agent's client gave a request up before its answer came; fix: raise the client's timeout, "
             "and wait for all that is asked"

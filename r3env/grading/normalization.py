@@ -216,9 +216,9 @@ def join_thousands(gold: str, answer: str) -> tuple[str, str]:
 
     A reference has to show it, by a group that begins with 0 or one in each element: `1,200, 300` may be three numbers.
     """
-    (joined_gold, in_gold), (joined_answer, in_answer) = _joined(gold), _joined(answer)
+    (joined_gold, in_gold), (joined_answer, _) = _joined(gold), _joined(answer)
     count, others = (len(_SEPARATOR.findall(text)) + 1 for text in (joined_gold, joined_answer))
-    certain = not in_gold or ",0" in gold or (in_gold == count and not in_answer)
+    certain = not in_gold or ",0" in gold or in_gold == count
     return (joined_gold, joined_answer) if 1 < count == others and certain else (gold, answer)
 
 

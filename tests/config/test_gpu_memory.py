@@ -252,6 +252,21 @@ def test_where_a_larger_share_leaves_no_room_for_the_learner_a_smaller_learner_i
     assert "rl_module.lora_base=nf4" in line
 
 
+OWN_GPUS = (
+    *("env_runners.num_env_runners=1", "env_runners.num_gpus_per_env_runner=1"),
+    *("learners.num_learners=1", "learners.num_gpus_per_learner=1"),
+)
+
+
+@pytest.mark.parametrize("more", [(), OWN_GPUS], ids=["shared", "own"])
+@pytest.mark.parametrize("key", ["env_runners.gpu_memory_utilization", "env_runners.vllm.gpu_memory_utilization"])
+def test_a_larger_share_is_the_fix_of_a_share_that_is_too_small(four_billion, monkeypatch, key, more):
+    without_activations(monkeypatch)
+    config, model = four_billion(80, f"{key}=0.1", *more)
+    with pytest.raises(ConfigError, match=rf"^{key}: leaves .*; fix: {key}=0\.2 "):
+        fitting.validate_cache(config, model, USE)
+
+
 def test_what_a_learner_lacks_on_its_gpu_is_no_fix_for_the_cache_of_an_engine_on_the_cpu(four_billion, monkeypatch):
     without_activations(monkeypatch)
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "0")

@@ -140,6 +140,17 @@ def test_what_takes_one_response_per_problem_replaces_no_other_number_of_them(gi
         GRPOConfig().update_from_dict(GRPOConfig().evaluation(k=[2]).to_dict() | given)  # as Tune does
 
 
+def test_no_other_number_of_responses_follows_a_duration():
+    config = GRPOConfig().evaluation(evaluation_duration=4)
+    named = "evaluation_duration: takes one response per problem"
+    with pytest.raises(ConfigError, match=rf"^{named}, and evaluation\.samples is 8; fix: leave one of them out$"):
+        config.evaluation(samples=8)
+    with pytest.raises(ConfigError, match=rf"^{named}, and evaluation\.k is \[1, 2\]; fix: "):
+        config.apply({"evaluation": {"k": [1, 2]}})
+    config.evaluation(samples=1, k=[1], evaluation_duration=6).evaluation(evaluation_interval=2).check_settings()
+    assert GRPOConfig().update_from_dict(config.to_dict()).evaluation_settings == config.evaluation_settings
+
+
 def test_evaluations_are_as_long_and_as_greedy_as_rllib_is_told():
     config = GRPOConfig().evaluation(
         evaluation_interval=1,

@@ -73,6 +73,18 @@ def test_the_error_of_a_write_reaches_all_who_come_next_until_the_history_is_rol
     history.close()
 
 
+def test_a_query_that_a_full_disk_took_back_is_not_confused_with_the_next(tmp_path):
+    history = ReplayHistory(path=tmp_path / "history.sqlite")
+    mark = history.savepoint()
+    history.record("first", True, 1.0)
+    history._opened._connection.execute("ROLLBACK")
+    history.rollback(mark)
+    history.record("first", True, 1.0)
+    history.record("second", False, 0.0)
+    history.commit()
+    assert [history.attempts(uid) for uid in ("first", "second")] == [1, 1]
+
+
 def test_a_saved_state_takes_the_place_of_a_step_that_was_half_written():
     whole, history = ReplayHistory(), ReplayHistory()
     write_history(whole, a_batch())

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -404,3 +406,29 @@ def test_a_conversation_continues_the_longest_that_it_begins_with_word_for_word(
     assert say(branches, "a") == (None, 1), "the first question again"
     assert say(branches, "a", "ok", "f") == (6, 1), "the newest of equal ones"
     assert say(branches, "x", "ok", "b") == (None, 3), "an edited question"
+
+
+def test_an_episode_whose_client_gave_up_is_over_and_no_other_request_waits_on(served):
+    seen, over = [], threading.Event()
+
+    def agent(query, base_url, model):
+        url = urllib.parse.urlsplit(base_url)
+        body = json.dumps({"model": model, "messages": QUESTION}).encode()
+        head = f"POST {url.path}/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection((url.hostname, url.port)) as client:
+            client.sendall(head.encode() + body)
+            assert asked.wait(60)
+        closed.set()
+        seen.append(call(base_url, messages=[{"role": "user", "content": "2+2"}]))
+        over.set()
+
+    asked, closed = threading.Event(), threading.Event()
+    environment = served(agent)
+    asked.set()
+    assert closed.wait(60)
+    with pytest.raises(RuntimeError, match="gave a request up before its answer came"):
+        environment.complete(Completion("3"))
+    assert over.wait(20)
+    assert [(status, body["error"]["code"]) for status, body in seen] == [(410, "episode_over")]
+    with pytest.raises(ResetNeeded):
+        environment.complete(Completion("3"))

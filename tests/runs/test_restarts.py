@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from algorithms.config.errors import ConfigError
+from algorithms.train import main as command
 from algorithms.train.main import begun_run, wanted_restarts
 from algorithms.train.restarts import FIRST_PAUSE_S, LONGEST_PAUSE_S, Ending, Restarts
 
@@ -119,6 +120,17 @@ def test_a_run_is_continued_if_it_was_begun_and_found_by_its_name(files):
     assert begun_run([str(files / "named.yaml")], []) == files / "runs" / "a"
     with pytest.raises(ConfigError, match=r"^run\.name: .*fix: "):
         begun_run([], [where])
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_the_run_that_is_continued_is_named_once(files, restarts, monkeypatch, capsys):
+    """By the run itself, which refuses this one: another algorithm trained it."""
+    (files / "runs" / "a" / "config.yaml").write_text(f"algorithm: r3_grpo\nrun: {{restarts: {restarts}}}\n")
+    arguments = ["--continue", f"run.dir={files / 'runs'}", "run.name=a"]
+    monkeypatch.setattr(command, "supervise", lambda _, argv, most: command.main("grpo", argv))
+    assert command._run_or_supervise("grpo", arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out.count("--continue: resuming") == 1 and "is a run of r3_grpo" in captured.err
 
 
 WITHOUT_RAY = """

@@ -243,3 +243,9 @@ def test_a_remote_runner_answers_and_no_call_costs_its_engine(grpo_config, build
     algorithm.train()
     assert runners.foreach_env_runner("get_pid") == pid
     assert algorithm.batch.record["rollout/runner_restarts"] == 0
+
+
+def test_what_is_never_called_is_refused_of_callbacks_that_a_function_makes(grpo_config, build):
+    kind = type("Mine", (RLlibCallback,), {"on_env_runners_recreated": lambda self, **_: None})
+    with pytest.raises(ConfigError, match=r"^Mine\.on_env_runners_recreated: is never called here; known: on_algori"):
+        build(grpo_config.callbacks(lambda: kind()))
