@@ -41,7 +41,14 @@ from algorithms.train.trackers.registry import check_trackers
 NAME = "sft"  # of the algorithm, in config.yaml
 SUFFIX = "-sft"  # of the run's name: a training that the same file configures has another folder
 # Settings of section `run`, with the value that asks for nothing.
-_WITHOUT_EFFECT = {"stop": "{}", "start_from": "null", "start_with": "[]", "copy_to": "null", "restarts": "0"}
+_WITHOUT_EFFECT = {
+    "stop": "{}",
+    "max_generated_tokens": "0",
+    "start_from": "null",
+    "start_with": "[]",
+    "copy_to": "null",
+    "restarts": "0",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -113,7 +113,7 @@ def _warn_of_other_base(adapter: Path, stored: object, module: RLModuleSettings)
             "rl_module.model: the adapter in %s was trained beside %s, and goes beside %s here; unless the two are the "
             "same weights, training starts from another policy",
             adapter,
-            stored,
+            stored or "another model",
             now,
         )
 

@@ -40,6 +40,7 @@ from .conftest import BASE, solved, write
         (["run.stop.wall_hours=1"], "error: run.stop: has no effect on a supervised start; fix: run.stop={}"),
         (["run.start_from=runs/mine"], "fix: run.start_from=null"),
         (["run.restarts=2"], "error: run.restarts: has no effect on a supervised start; fix: run.restarts=0"),
+        (["run.max_generated_tokens=9"], "has no effect on a supervised start; fix: run.max_generated_tokens=0"),
         (["--resume", "nowhere"], "error: --resume: nowhere: no such run folder"),
         (["--resume", ""], "error: --resume: .: not a run directory"),
         (["--resume", "nowhere", "sft.lr=1"], "error: --resume: a resumed run keeps its own configuration"),
