@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import socket
 import subprocess
 import sys
 import threading
 import urllib.error
-import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from r3env.core import Reason, Verdict
 from r3env.envs.agent import AgentEnv
 from r3env.inspect import main as inspect
 from r3env.registry import OptionError, make_env
+from tests.impatient_client import ask_and_leave
 
 POLICY = Policy(temperature=0.7, top_p=1.0, max_tokens=16)
 QUESTION = [{"role": "user", "content": "1+2"}]
@@ -412,12 +411,7 @@ def test_an_episode_whose_client_gave_up_is_over_and_no_other_request_waits_on(s
     seen, over = [], threading.Event()
 
     def agent(query, base_url, model):
-        url = urllib.parse.urlsplit(base_url)
-        body = json.dumps({"model": model, "messages": QUESTION}).encode()
-        head = f"POST {url.path}/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        with socket.create_connection((url.hostname, url.port)) as client:
-            client.sendall(head.encode() + body)
-            assert asked.wait(60)
+        ask_and_leave(base_url, model, QUESTION, asked)
         closed.set()
         seen.append(call(base_url, messages=[{"role": "user", "content": "2+2"}]))
         over.set()

@@ -1,7 +1,5 @@
 """Agents that ask the policy through the `openai` package, with a real engine behind the endpoint."""
 
-import json
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,6 +19,7 @@ from r3env.agents.session import Session
 from r3env.chat import ChatFormat
 from r3env.core import Query
 from r3env.envs.agent import AgentEnv
+from tests.impatient_client import ask_and_leave
 
 from .full_forward import logprobs
 
@@ -274,12 +273,7 @@ def given_up(monkeypatch):
     def give_up(base_url, model, messages):
         asked.clear()
         closed.clear()
-        url = httpx.URL(base_url)
-        body = json.dumps({"model": model, "messages": messages}).encode()
-        head = f"POST {url.path}/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        with socket.create_connection((url.host, url.port)) as client:
-            client.sendall(head.encode() + body)
-            assert asked.wait(60)
+        ask_and_leave(base_url, model, messages, asked)
         closed.set()
 
     monkeypatch.setattr(Session, "next", next_and_take_note)
