@@ -4,6 +4,7 @@
     python -m benchmarks.packing --model 1.5b --device cuda --rows 32 --median-tokens 4000 --longest 32768 \
         --token-budget 32768 --checkpointing
     python -m benchmarks.packing --prompts             # groups, their prompt computed once against once a response
+    python -m benchmarks.packing --masks               # packed rows in rectangles against transformers' packed masks
 
 Both ways have the same weights and rows and take turns in one process; a ratio is the median over the turns, beside
 its smallest and largest. `quickstart` has the lengths of the embedded model's answers, `long tail` those of reasoning
@@ -13,6 +14,9 @@ computes on one thread of a CPU, so other work does not count, and wall time els
 With `--prompts` both ways are packed: batches of groups of 8, `reflection` (prompt 4 × response), `plain` (prompt ½ ×
 response) and `short`, with random Qwen3 weights where the model is `tiny`. Memory is the peak of the resident set above
 weights and gradients, each way in a process of its own.
+
+With `--masks` both ways compute the hidden states of one packed row and their gradient. Transformers finds the
+sequences by their positions and masks all others.
 """
 
 import argparse
@@ -27,7 +31,7 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from algorithms.learner.attention import use_packed_attention
-from algorithms.learner.batch import TrainingSample
+from algorithms.learner.batch import TrainingSample, packed_batch
 from algorithms.learner.flops import ModelShape, model_flops_utilization, peak_flops, update_cost
 from algorithms.learner.forward import ForwardSettings
 from algorithms.models.names import resolve_model
@@ -158,6 +162,26 @@ def table_of(comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
+def compare_masks(kind: str, ours: Any, theirs: Any, arguments: argparse.Namespace) -> list[float]:
+    """Return how many times faster rectangles were than masks, turn by turn."""
+    rows = rows_of(response_lengths(kind, arguments), ours.config.vocab_size, arguments.seed)
+    batch = packed_batch(rows, torch.device(arguments.device))
+    clock = turn_clock(arguments.device, arguments.threads)
+    ratios = []
+    for turn in range(arguments.repeats + 1):
+        seconds, states = [], []
+        for lm, inputs in ((ours, batch.inputs), (theirs, {"position_ids": batch.inputs["position_ids"]})):
+            began = clock()
+            hidden = lm.get_decoder()(input_ids=batch.tokens, use_cache=False, **inputs).last_hidden_state
+            hidden.square().mean().backward()
+            seconds.append(clock() - began)
+            states.append(hidden.detach())
+        torch.testing.assert_close(*states, rtol=1e-3, atol=1e-3)
+        if turn:
+            ratios.append(seconds[1] / seconds[0])
+    return ratios
+
+
 def compare_batches(arguments: argparse.Namespace) -> None:
     """Measure groups with shared prompts, print a table, and write the figures."""
     same = {name: getattr(arguments, name) for name in ("group_size", "token_budget", "checkpointing")}
@@ -188,6 +212,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="default: float32 on a CPU, else bfloat16")
     parser.add_argument("--lengths", nargs="+", default=["quickstart", "long tail", "fixed"])
     parser.add_argument("--prompts", nargs="*", choices=tuple(BATCHES), help="compare shared prompts; default: all")
+    parser.add_argument("--masks", action="store_true", help="compare with transformers' packed masks")
     arguments = parser.parse_args()
     arguments.dtype = arguments.dtype or ("float32" if arguments.device == "cpu" else "bfloat16")
     torch.set_num_threads(arguments.threads)
@@ -195,6 +220,11 @@ def main() -> None:
         compare_batches(arguments)
         return
     packed, padded = models(arguments)
+    if arguments.masks:
+        for kind in arguments.lengths:
+            ratios = compare_masks(kind, packed, padded, arguments)
+            print(f"{kind}: {statistics.median(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f}) as fast as masks")
+        return
     comparisons = [compare(kind, packed, padded, arguments) for kind in arguments.lengths]
     figures = [asdict(one) | {"ratio": statistics.median(one.ratios)} for one in comparisons]
     show([table_of(comparisons)], arguments, figures)
