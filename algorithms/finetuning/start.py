@@ -32,9 +32,10 @@ from algorithms.preflight.environments import validate_environment
 from algorithms.preflight.gpus import found_gpus
 from algorithms.preflight.memory import CUDA_BYTES, LIBRARIES_BYTES, learner_bytes
 from algorithms.train.exit_codes import DONE, WRONG_INPUT
-from algorithms.train.places import check_place
+from algorithms.train.places import check_place, check_writable
 from algorithms.train.ray_watch import RayWatch
 from algorithms.train.record import check_record
+from algorithms.train.resume import check_files
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.registry import check_trackers
 
@@ -101,6 +102,8 @@ def _resume(arguments: argparse.Namespace) -> int:
     if directory.summary_file.exists():
         print(f"{directory.path} is finished: {directory.path / 'model'}")
         return DONE
+    check_writable(directory.written_paths())
+    check_files(directory)
     config, rows = _checked(config, run)
     return _run_in(directory, config, run, rows)
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algorithms.train.exit_codes import DONE, in_one_line
-from algorithms.train.manifest import MANIFEST, take_as_they_are
+from algorithms.train.manifest import GROWING, MANIFEST, WHOLE, take_as_they_are
 from algorithms.train.metrics_file import bytes_until
+from algorithms.train.places import check_writable
 from algorithms.train.run_directory import RunDirectory, checkpoint_steps
 from algorithms.utils.errors import CheckpointError
 from r3env.streams import guard_streams
@@ -24,6 +25,7 @@ def rebuild(run: Path) -> None:
     """
     try:
         directory = RunDirectory.open(run)
+        check_writable(run / name for name in (*WHOLE, *GROWING))
         with directory.locked():
             steps = checkpoint_steps(directory.checkpoints_folder)
             files = (directory.metrics_file, directory.conversations_file)
