@@ -16,6 +16,7 @@ from algorithms.publishing.hub import CARD, check_name, model_card, push
 from algorithms.publishing.model_folder import ExportError, chat_settings, export
 from algorithms.train.exit_codes import DONE, INTERRUPTED, in_one_line
 from algorithms.train.stopping import call_and_leave, interrupt_on_sigterm
+from r3env.printable import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,9 +46,10 @@ def _export(arguments: argparse.Namespace) -> int:
         check_name(arguments.push)
     checkpoint = export(arguments.run, arguments.out, step=arguments.step, dtype=arguments.dtype)
     address = _published(arguments, checkpoint) if arguments.push else None
-    print(f"{checkpoint.name} of {arguments.run} is in {arguments.out}, in {arguments.dtype}{_left_out(arguments.out)}")
+    what = f"{checkpoint.name} of {arguments.run} is in {arguments.out}, in {arguments.dtype}"
+    print(printable(f"{what}{_left_out(arguments.out)}"))
     for line in _chat_lines(chat_settings(arguments.run), arguments.out):
-        print(line)
+        print(printable(line))
     if address:
         print(f"published at {address}")
     return DONE

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from algorithms.train.exit_codes import DONE, INTERRUPTED, in_one_line
 from algorithms.train.stopping import call_and_leave
+from r3env.printable import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         file = write_report(arguments.runs, arguments.out, Limit(arguments.trajectories, arguments.tokens))
-        print(f"{file}  {file.stat().st_size / 1e6:,.1f} MB")
+        print(printable(f"{file}  {file.stat().st_size / 1e6:,.1f} MB"))
         return DONE
 
     try:

@@ -18,6 +18,7 @@ from algorithms.models.names import resolve_model
 from algorithms.utils.errors import is_disk_full
 from algorithms.utils.files import make_folder, write_json, write_text
 from r3env.core import Query
+from r3env.printable import printable
 
 CONFIG, FINGERPRINT, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
 PART = "part_size"  # in asked.json: problems of a part, whatever engines there are when it is resumed
@@ -57,7 +58,10 @@ def open_results(path: Path, settings: str, fingerprint: Mapping[str, Any], *, c
         raise ConfigError(f"--out: {path} holds answers from before a change: {'; '.join(changed)}; {_FIX}")
     if differences(stored, now):
         write_text(path / CONFIG, settings)
-    print(f"{path}: already finished; nothing to sample" if complete else f"resuming in {path}", file=sys.stderr)
+    print(
+        printable(f"{path}: already finished; nothing to sample" if complete else f"resuming in {path}"),
+        file=sys.stderr,
+    )
 
 
 def stored_part_size(path: Path) -> int | None:

@@ -38,6 +38,7 @@ from algorithms.train.record import check_record
 from algorithms.train.resume import check_files
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.registry import check_trackers
+from r3env.printable import printable
 
 NAME = "sft"  # of the algorithm, in config.yaml
 SUFFIX = "-sft"  # of the run's name: a training that the same file configures has another folder
@@ -80,7 +81,7 @@ def _start(config: SFTConfig, run: RunSettings) -> int:
     config, rows = _checked(config, run)
     directory = RunDirectory.create(run.dir, str(run.name), to_yaml(config, run, algorithm=NAME), run.mode)
     taken = f" ({run.name} is taken)" if directory.name != run.name else ""
-    print(f"run directory: {directory.path}{taken}", file=sys.stderr)
+    print(printable(f"run directory: {directory.path}{taken}"), file=sys.stderr)
     return _run_in(directory, config, run, rows)
 
 
@@ -100,7 +101,7 @@ def _resume(arguments: argparse.Namespace) -> int:
     if arguments.check:
         return _check(config, run)
     if directory.summary_file.exists():
-        print(f"{directory.path} is finished: {directory.path / 'model'}")
+        print(printable(f"{directory.path} is finished: {directory.path / 'model'}"))
         return DONE
     check_writable(directory.written_paths())
     check_files(directory)

@@ -34,6 +34,7 @@ from algorithms.train.places import unusable
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.errors import CheckpointError, is_disk_full
 from algorithms.utils.files import make_folder, sync, sync_name
+from r3env.printable import printable
 
 INDEX = "copy.json"
 IDS = ".copies"  # in the run's folder: the ids that it knows, one a line
@@ -211,7 +212,7 @@ def fetch(uri: str, parent: Path) -> Path:
             f"--resume: {folder} is another run than {uri}, or lacks what another machine added to it; fix: run.dir=… "
             f"without a {name}, to fetch it, or --resume {folder} run.copy_to=…, to continue the folder"
         )
-    print(f"fetching {uri} to {folder}", file=sys.stderr)
+    print(printable(f"fetching {uri} to {folder}"), file=sys.stderr)
     make_folder(parent)
     for left in parent.glob(f".{name}.*.fetched"):  # of a process that was killed
         if time.time() - left.stat().st_mtime > _LEFT_S:

@@ -14,6 +14,7 @@ from algorithms.train.metrics_file import bytes_until
 from algorithms.train.places import check_writable
 from algorithms.train.run_directory import RunDirectory, checkpoint_steps
 from algorithms.utils.errors import CheckpointError
+from r3env.printable import printable
 from r3env.streams import guard_streams
 
 
@@ -35,7 +36,7 @@ def rebuild(run: Path) -> None:
         raise
     except ValueError as error:
         raise CheckpointError(f"{error}; fix: that line, or delete it") from error
-    print(f"{run / MANIFEST}: lists the files as they are")
+    print(printable(f"{run / MANIFEST}: lists the files as they are"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -22,6 +22,7 @@ from algorithms.train.resume import StoredRun, reading_history
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, run_of, step_of
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import user_path
+from r3env.printable import printable
 
 _logger = logging.getLogger(__name__)
 
@@ -211,4 +212,4 @@ def start_from(algo: BaseAlgorithm, run: RunSettings, directory: RunDirectory) -
         except ValueError as error:
             raise CheckpointError(f"{source}: {error}") from error
     algo.rollout_workers.push_weights()
-    print(f"started from {' and '.join(['the weights', *run.start_with])} of {source}", file=sys.stderr)
+    print(printable(f"started from {' and '.join(['the weights', *run.start_with])} of {source}"), file=sys.stderr)
