@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from algorithms.publishing.hub import CARD, PublishError, check_name, model_card, push
+from algorithms.publishing.hub import CARD, check_name, model_card, push
 from algorithms.publishing.model_folder import ExportError, chat_settings, export
-from algorithms.train.exit_codes import DONE, INTERRUPTED, WRONG_INPUT
-from r3env.streams import guard_streams
+from algorithms.train.exit_codes import DONE, INTERRUPTED, in_one_line
+from algorithms.train.stopping import call_and_leave, interrupt_on_sigterm
+from r3env.printable import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,19 +34,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.private and arguments.push is None:
         parser.error("--private: needs --push")
     try:
-        if arguments.push is not None:  # "" as of a variable that is not set
-            check_name(arguments.push)
-        checkpoint = export(arguments.run, arguments.out, step=arguments.step, dtype=arguments.dtype)
-        address = _published(arguments, checkpoint) if arguments.push else None
-    except (ExportError, PublishError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return WRONG_INPUT
+        interrupt_on_sigterm()
+        return in_one_line(lambda: _export(arguments), retry="repeat the same command into another folder")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    print(f"{checkpoint.name} of {arguments.run} is in {arguments.out}, in {arguments.dtype}{_left_out(arguments.out)}")
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    if arguments.push is not None:  # "" as of a variable that is not set
+        check_name(arguments.push)
+    checkpoint = export(arguments.run, arguments.out, step=arguments.step, dtype=arguments.dtype)
+    address = _published(arguments, checkpoint) if arguments.push else None
+    what = f"{checkpoint.name} of {arguments.run} is in {arguments.out}, in {arguments.dtype}"
+    print(printable(f"{what}{_left_out(arguments.out)}"))
     for line in _chat_lines(chat_settings(arguments.run), arguments.out):
-        print(line)
+        print(printable(line))
     if address:
         print(f"published at {address}")
     return DONE
@@ -81,5 +85,4 @@ def _chat_lines(chat: dict[str, Any], out: Path) -> "Iterator[str]":
 
 
 if __name__ == "__main__":
-    guard_streams()
-    sys.exit(main())
+    call_and_leave(main)

@@ -5,27 +5,27 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from algorithms.train.exit_codes import DONE, INTERRUPTED, WRONG_INPUT
-from r3env.streams import guard_streams
+from algorithms.train.exit_codes import DONE, INTERRUPTED, in_one_line
+from algorithms.train.stopping import call_and_leave
+from r3env.printable import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page; exit codes as in training: 0 done, 2 wrong input, 130 interrupted."""
     arguments = make_parser().parse_args(argv)
     from algorithms.reporting.page import write_report
-    from algorithms.reporting.run_data import ReportError
     from algorithms.reporting.trajectories import Limit
 
-    try:
+    def run() -> int:
         file = write_report(arguments.runs, arguments.out, Limit(arguments.trajectories, arguments.tokens))
-    except ReportError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return WRONG_INPUT
+        print(printable(f"{file}  {file.stat().st_size / 1e6:,.1f} MB"))
+        return DONE
+
+    try:
+        return in_one_line(run, retry="repeat the same command")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    print(f"{file}  {file.stat().st_size / 1e6:,.1f} MB")
-    return DONE
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -63,5 +63,4 @@ def _number(text: str) -> int:
 
 
 if __name__ == "__main__":
-    guard_streams()
-    sys.exit(main())
+    call_and_leave(main)

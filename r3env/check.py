@@ -24,7 +24,7 @@ from r3env.data.query_table import QueryTable
 from r3env.data.sources import for_command, parse_columns, parse_source
 from r3env.grading import GraderError, grade
 from r3env.printable import printable
-from r3env.streams import guard_streams
+from r3env.streams import call
 
 _THREADS = 8
 _IN_FLIGHT = 256
@@ -184,9 +184,5 @@ def _positive(text: str) -> int:
 
 
 if __name__ == "__main__":
-    guard_streams()
     logging.getLogger("r3env").setLevel(logging.ERROR)  # the counts are in the report
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(call(main))

@@ -18,7 +18,7 @@ from r3env.opening import NotRegisteredError, check_id, finite_reward, user_prom
 from r3env.printable import printable
 from r3env.registry import make_env
 from r3env.spelling import nearest
-from r3env.streams import guard_streams
+from r3env.streams import call
 
 _RULE = "─" * 80
 _MOST_EPISODES = 1000
@@ -170,8 +170,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    guard_streams()
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(call(main))

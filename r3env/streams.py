@@ -7,12 +7,14 @@ import logging
 import os
 import stat
 import sys
+from collections.abc import Callable
 from typing import Any, TextIO
 
 from r3env.printable import PrintableFormatter
 
 # The reader of a pipe, or the terminal, is gone.
 _GONE = (errno.EPIPE, errno.EIO)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def guard_streams() -> None:
@@ -34,6 +36,24 @@ def guard_streams() -> None:
     sys.stderr = guarded(2, sys.stderr)
     if logging.lastResort is not None:  # which prints warnings where nobody has set up logging
         logging.lastResort.setFormatter(PrintableFormatter())
+
+
+def call(command: Callable[[], int]) -> int:
+    """Guard the streams and call a command; return its exit code: 130 interrupted, 1 where the output is full."""
+    guard_streams()
+    try:
+        code = command()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        print(f"error: {error.strerror}; fix: make room, then repeat the same command", file=sys.stderr)
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), 1)  # what could not be written would be tried again on the way out
+        return 1
+    return code
 
 
 def guarded(descriptor: int, like: TextIO | None = None) -> TextIO:

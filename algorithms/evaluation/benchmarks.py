@@ -94,7 +94,7 @@ def evaluate(config: BenchmarksConfig, seed: int, out: str | None, start_ray: Ca
                 on_progress=counter.update,
             )
     try:
-        responses = folder.read()
+        responses = folder.read(cut, evaluation.samples)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     scale = Scale(benchmarks.confidence_beta, benchmarks.confidence_reference) if benchmarks.confidence else None

@@ -1,6 +1,5 @@
 """Print the tables of an evaluation, and the paired differences of two."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from algorithms.evaluation.comparison import (
 )
 from algorithms.evaluation.metrics import FAILED, NO_SHARES, NOT_MEASURED, amount, difference, label
 from algorithms.evaluation.results import RESPONSES, SCORES, bearing_on_answers, read_fingerprint, read_settings
+from algorithms.evaluation.score_file import read_scores
 from algorithms.utils.files import user_path
 from algorithms.utils.statistics import Change, Score, Trend, mean_score
 from r3env.printable import printable
@@ -89,15 +89,16 @@ def _text(text: str) -> Text:
 def _digests(folder: Path) -> dict[str, Any]:
     """Return the digests of each benchmark's problems; none where the folder has none: two can be compared without."""
     try:
-        return dict(read_fingerprint(folder).get("benchmarks") or {})
+        return dict(read_fingerprint(folder)["benchmarks"])
     except ConfigError:
         return {}
 
 
 def _refuse_selected(first: Path, second: Path) -> None:
     for chosen, by in ((first, second), (second, first)):
-        hard_for = (read_settings(chosen).get("benchmarks") or {}).get("hard_for")
-        if hard_for and user_path(hard_for).resolve() == by.resolve():
+        benchmarks = read_settings(chosen).get("benchmarks")
+        hard_for = benchmarks.get("hard_for") if isinstance(benchmarks, dict) else None
+        if isinstance(hard_for, str) and hard_for and user_path(hard_for).resolve() == by.resolve():
             raise ConfigError(
                 f"--compare: the answers in {by} chose the problems of {chosen}, so they are worse on them by chance "
                 f"alone; fix: evaluate that model again with benchmarks.hard_for={hard_for}, and compare the two"
@@ -106,10 +107,9 @@ def _refuse_selected(first: Path, second: Path) -> None:
 
 def _scores(folder: Path) -> dict[str, Any]:
     try:
-        stored: dict[str, Any] = json.loads((folder / SCORES).read_text(encoding="utf-8"))
+        return read_scores(folder / SCORES)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--compare: {folder} holds no finished evaluation ({error})") from error
-    return stored
+        raise ConfigError(f"--compare: {folder} holds no finished evaluation ({SCORES}: {error})") from error
 
 
 def score_table(benchmarks: Mapping[str, Mapping[str, Any]]) -> Table:

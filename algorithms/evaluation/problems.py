@@ -148,7 +148,7 @@ def _read_finished(folder: Path) -> tuple[list[Response], int]:
         responses = ResponseFolder(folder / RESPONSES).read()
         samples = int(read_settings(folder)["evaluation"]["samples"])
         problems = sum(one["problems"] for one in read_fingerprint(folder)["benchmarks"].values())
-    except (ValueError, LookupError) as error:
+    except (ValueError, LookupError, TypeError, OverflowError) as error:
         raise ConfigError(f"benchmarks.hard_for: {error}") from error
     if len(responses) < problems * samples:
         raise ConfigError(

@@ -1,5 +1,6 @@
 """Store every response of an evaluation, in Parquet files from which an interrupted one resumes."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,6 +71,20 @@ class Response:
         return self.verdict in UNGRADED
 
 
+_AGAIN = "fix: delete it and evaluate again"
+_KNOWN = ("benchmark", "uid", "sample", "response", "correct", "truncated", "verdict", "tokens")  # of each response
+
+
+def _read(file: Path) -> list[Response]:
+    try:
+        rows = pq.read_table(file, schema=_SCHEMA, page_checksum_verification=True).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"{file}: cannot be read ({error}); {_AGAIN}") from error
+    if any(row[name] is None for row in rows for name in _KNOWN):
+        raise ValueError(f"{file}: cannot be read (a response lacks what each has); {_AGAIN}")
+    return [Response(**row) for row in rows]
+
+
 class ResponseFolder:
     """`responses/part-000000.parquet`, …: each part is complete or absent."""
 
@@ -84,21 +99,27 @@ class ResponseFolder:
         """Write a part."""
         write_parquet(self._file(part), map(asdict, responses), _SCHEMA)
 
-    def read(self) -> list[Response]:
+    def read(self, asked: Sequence[Sequence[str]] | None = None, samples: int = 0) -> list[Response]:
         """Return all responses, part by part.
 
+        Args:
+            asked: the problems of each part, with their benchmarks' names; None: they are not compared.
+            samples: of each problem.
+
         Raises:
-            ValueError: there are none, or a file is damaged.
+            ValueError: there are none, or a file is damaged, or has answers to other problems.
         """
         files: Sequence[Path] = sorted(self.path.glob("part-*.parquet"))
         if not files:
             raise ValueError(f"{self.path}: there are no responses")
-        responses = []
+        responses: list[Response] = []
         for file in files:
-            try:
-                responses += [Response(**row) for row in pq.read_table(file, schema=_SCHEMA).to_pylist()]
-            except (OSError, pa.ArrowException) as error:
-                raise ValueError(f"{file}: cannot be read ({error}); fix: delete it and evaluate again") from error
+            found = _read(file)
+            if asked is not None:
+                part = {self._file(number): uids for number, uids in enumerate(asked)}.get(file, ())
+                if Counter(f"{one.benchmark}/{one.uid}" for one in found) != Counter({uid: samples for uid in part}):
+                    raise ValueError(f"{file}: holds other answers than these; {_AGAIN}")
+            responses += found
         return responses
 
     def _file(self, part: int) -> Path:

@@ -18,6 +18,7 @@ from algorithms.models.names import resolve_model
 from algorithms.utils.errors import is_disk_full
 from algorithms.utils.files import make_folder, write_json, write_text
 from r3env.core import Query
+from r3env.printable import printable
 
 CONFIG, FINGERPRINT, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
 PART = "part_size"  # in asked.json: problems of a part, whatever engines there are when it is resumed
@@ -57,7 +58,10 @@ def open_results(path: Path, settings: str, fingerprint: Mapping[str, Any], *, c
         raise ConfigError(f"--out: {path} holds answers from before a change: {'; '.join(changed)}; {_FIX}")
     if differences(stored, now):
         write_text(path / CONFIG, settings)
-    print(f"{path}: already finished; nothing to sample" if complete else f"resuming in {path}", file=sys.stderr)
+    print(
+        printable(f"{path}: already finished; nothing to sample" if complete else f"resuming in {path}"),
+        file=sys.stderr,
+    )
 
 
 def stored_part_size(path: Path) -> int | None:
@@ -68,10 +72,10 @@ def stored_part_size(path: Path) -> int | None:
     """
     if not (path / CONFIG).exists():
         return None
-    try:
-        return int(read_fingerprint(path)[PART])
-    except (LookupError, TypeError) as error:
-        raise ConfigError(f"{path / FINGERPRINT}: does not name the size of a part; {_LOST}") from error
+    size = read_fingerprint(path).get(PART)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ConfigError(f"{path / FINGERPRINT}: does not name the size of a part; {_LOST}")
+    return size
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -81,10 +85,12 @@ def read_settings(path: Path) -> dict[str, Any]:
         ConfigError: they cannot be read.
     """
     try:
+        if (path / CONFIG).exists() and not (path / CONFIG).is_file():
+            raise ValueError("not a file")
         settings = load_yaml((path / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path / CONFIG}: cannot be read ({error}); {_LOST}") from error
-    if not isinstance(settings, dict):
+    if not isinstance(settings, dict) or not all(isinstance(settings.get(one) or {}, dict) for one in KNOWN_SECTIONS):
         raise ConfigError(f"{path / CONFIG}: holds no settings; {_LOST}")
     return settings
 
@@ -95,11 +101,19 @@ def read_fingerprint(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file cannot be read.
     """
+    file = path / FINGERPRINT
     try:
-        stored: dict[str, Any] = json.loads((path / FINGERPRINT).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        if file.exists() and not file.is_file():  # a device or a pipe, which never ends
+            raise ValueError("not a file")
+        stored = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} does not name the problems of the evaluation ({error}); {_LOST}") from error
-    return stored
+    benchmarks = stored.get("benchmarks") if isinstance(stored, dict) else None
+    if not isinstance(benchmarks, dict) or not all(
+        isinstance(one, dict) and "digest" in one for one in benchmarks.values()
+    ):
+        raise ConfigError(f"{file}: does not name the problems of the evaluation; {_LOST}")
+    return dict(stored)
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -110,7 +124,7 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for name in names
         if before["benchmarks"].get(name) != now["benchmarks"].get(name)
     ]
-    if None not in (before["model"], now["model"]) and before["model"] != now["model"]:
+    if None not in (before.get("model"), now["model"]) and before["model"] != now["model"]:
         found.append("the files of the model differ")
     return found
 

@@ -34,6 +34,7 @@ from algorithms.train.stopping import InterruptBetweenSteps, interrupt_on_sigter
 from algorithms.train.trackers.tracker import Outcome
 from algorithms.utils.progress import Counter, Progress
 from algorithms.utils.provenance import code_commit, code_version
+from r3env.printable import printable
 
 TRAINER = "trainer"  # folder of TRL's checkpoints, gone when the run has ended
 RESULT = "model"  # a link to the last checkpoint's model
@@ -171,7 +172,7 @@ class Session:
         for name in ("loss", "entropy"):
             if name in before and name in after:
                 print(f"{name} of held-out solutions: {before[name]:.3f} → {after[name]:.3f} nats per token")
-        print(f"to train it further: rl_module.model={link}")
+        print(printable(f"to train it further: rl_module.model={link}"))
 
 
 class StepLog:

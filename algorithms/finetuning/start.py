@@ -32,11 +32,13 @@ from algorithms.preflight.environments import validate_environment
 from algorithms.preflight.gpus import found_gpus
 from algorithms.preflight.memory import CUDA_BYTES, LIBRARIES_BYTES, learner_bytes
 from algorithms.train.exit_codes import DONE, WRONG_INPUT
-from algorithms.train.places import check_place
+from algorithms.train.places import check_place, check_writable
 from algorithms.train.ray_watch import RayWatch
 from algorithms.train.record import check_record
+from algorithms.train.resume import check_files
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.registry import check_trackers
+from r3env.printable import printable
 
 NAME = "sft"  # of the algorithm, in config.yaml
 SUFFIX = "-sft"  # of the run's name: a training that the same file configures has another folder
@@ -79,7 +81,7 @@ def _start(config: SFTConfig, run: RunSettings) -> int:
     config, rows = _checked(config, run)
     directory = RunDirectory.create(run.dir, str(run.name), to_yaml(config, run, algorithm=NAME), run.mode)
     taken = f" ({run.name} is taken)" if directory.name != run.name else ""
-    print(f"run directory: {directory.path}{taken}", file=sys.stderr)
+    print(printable(f"run directory: {directory.path}{taken}"), file=sys.stderr)
     return _run_in(directory, config, run, rows)
 
 
@@ -99,8 +101,10 @@ def _resume(arguments: argparse.Namespace) -> int:
     if arguments.check:
         return _check(config, run)
     if directory.summary_file.exists():
-        print(f"{directory.path} is finished: {directory.path / 'model'}")
+        print(printable(f"{directory.path} is finished: {directory.path / 'model'}"))
         return DONE
+    check_writable(directory.written_paths())
+    check_files(directory)
     config, rows = _checked(config, run)
     return _run_in(directory, config, run, rows)
 

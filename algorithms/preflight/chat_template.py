@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms.config.errors import ConfigError, close_match, shown
@@ -22,6 +23,8 @@ _KWARGS = "rl_module.chat_template_kwargs"
 _TAKEN = frozenset({"messages", "add_generation_prompt", "continue_final_message"})
 _SHOWN = 1200
 RENDERING_S = 3  # of processor time; a real template takes a thousandth
+RENDERING_BYTES = 1 << 30  # beside what this process has
+_TOO_LARGE = 3  # exit code of a fork that found no more memory
 _STALLED_S = 120.0
 _LOOK_S = 0.005
 _RESULT = "THERESULTSTANDSHERE"  # stands for what a tool returns while the template is rendered
@@ -63,30 +66,45 @@ def _check_rendering(config: "BaseConfig", tokenizer: Any, form: chat.ChatFormat
         return
     rendering = os.fork()
     if rendering == 0:
+        code = 0
         try:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            _limit_memory()
             resource.setrlimit(resource.RLIMIT_CPU, (RENDERING_S, RENDERING_S + 1))  # the first is a SIGXCPU
             turns = [{"role": "user", "content": "Q"}]
             chat.first_turn(tokenizer, turns, form)
             chat.next_turns(tokenizer, [], turns, form)
-        finally:  # an error is reported later, by whoever renders a prompt
-            os._exit(0)
+        except MemoryError:
+            code = _TOO_LARGE
+        finally:  # another error is reported later, by whoever renders a prompt
+            os._exit(code)
     if not _ends(rendering, _STALLED_S):
         fix = "fix: correct its chat_template.jinja, or name another model"
         raise ConfigError(
             f"rl_module.model: the chat template of {shown(config.rl_module_settings.model)} has not rendered a prompt "
-            f"of one word after {RENDERING_S} s of computing; {fix}"
+            f"of one word with {RENDERING_S} s of computing and {RENDERING_BYTES >> 30} GiB; {fix}"
         )
 
 
+def _limit_memory() -> None:
+    """Let this process have `RENDERING_BYTES` more than now, where the system says how much it has."""
+    with contextlib.suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        most = pages * resource.getpagesize() + RENDERING_BYTES
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
 def _ends(process: int, limit_s: float) -> bool:
-    """Return whether a fork ends within its processor time; one that is stopped is killed at the wall clock's limit."""
+    """Return whether a fork ends within its limits; one that is stopped is killed at the wall clock's limit."""
     until = time.monotonic() + limit_s
     with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored the system reaps it
         while time.monotonic() < until:
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:
-                return not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU)
+                if os.WIFEXITED(status):
+                    return os.WEXITSTATUS(status) != _TOO_LARGE
+                return os.WTERMSIG(status) != signal.SIGXCPU
             time.sleep(_LOOK_S)
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)  # waits: nothing outlives that signal

@@ -9,7 +9,8 @@ from typing import Any
 
 from algorithms.config.plain_yaml import load_yaml
 from algorithms.evaluation.metrics import FAILED, NO_SHARES, NOT_MEASURED, label, pass_at_k
-from algorithms.reporting.run_data import ReportError, RunData, read_object
+from algorithms.evaluation.score_file import read_scores
+from algorithms.reporting.run_data import ReportError, RunData
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.statistics import in_points, paired_bootstrap, score
 
@@ -44,12 +45,19 @@ def found_evaluations(runs: Sequence[RunData]) -> list[FoundEvaluation]:
             own = folder.is_relative_to(run.directory.path)
             if own or (model is not None and model.is_relative_to(run.directory.path.resolve())):
                 checkpoint = model.parent.name if model is not None and model.name == "model" else folder.name
-                found.append((f"{run.label}, {checkpoint}", folder, read_object(folder / _SCORES)))
+                found.append((f"{run.label}, {checkpoint}", folder, _scores(folder / _SCORES)))
     times = Counter(label for label, _, _ in found)
     return [
         FoundEvaluation(label if times[label] == 1 else f"{label} ({folder.name}, {_sizes(scores)})", scores)
         for label, folder, scores in found
     ]
+
+
+def _scores(file: Path) -> dict[str, Any]:
+    try:
+        return read_scores(file)
+    except (OSError, ValueError) as error:
+        raise ReportError(f"{file}: cannot be read ({error}); fix: move the evaluation away") from error
 
 
 def _sizes(scores: Mapping[str, Any]) -> str:
@@ -75,8 +83,9 @@ def _model(path: Path, run: RunDirectory) -> Path | None:
         config = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ReportError(f"{path}: cannot be read ({error}); fix: move the evaluation away") from error
-    model = (config.get("rl_module") or {}).get("model") if isinstance(config, dict) else None
-    if not isinstance(model, str):
+    module = config.get("rl_module") if isinstance(config, dict) else None
+    model = module.get("model") if isinstance(module, dict) else None
+    if not isinstance(model, str) or "\0" in model:
         return None
     folder = Path(model).resolve()
     is_checkpoint = run.checkpoints_folder.resolve() in folder.parents

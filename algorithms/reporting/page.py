@@ -43,6 +43,8 @@ def write_report(paths: Sequence[Path], out: Path | None, limit: Limit) -> Path:
     runs = read_runs(paths)
     file = out or runs[0].directory.path / DEFAULT_NAME
     title = ", ".join(run.label for run in runs)
+    if file.exists() and not file.is_file():  # a device, in whose place a file would come
+        raise ReportError(f"--out: {file} is no file; fix: name another one")
     text = render(plain(content(runs, limit)), title)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from algorithms.train.copy_place import IDS, INDEX, DamagedError, Place, folder_
 from algorithms.train.manifest import GROWING, MANIFEST, WHOLE, fingerprint, listed_files
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, checkpoint_path, checkpoint_steps
 from algorithms.utils.files import sync
+from r3env.printable import printable
 
 LAST_TRY_S = 1800.0
 _RECORD = "record"
@@ -65,7 +66,7 @@ class Copies:
         """Wait until what was taken last is copied, with one more try if that failed; `LAST_TRY_S` at most."""
         ends = time.monotonic() + LAST_TRY_S
         if self._newest > self._copied:
-            print(f"copying to {self._copy_to}, for {LAST_TRY_S / 60:.0f} minutes at most", file=sys.stderr)
+            print(printable(f"copying to {self._copy_to}, for {LAST_TRY_S / 60:.0f} minutes at most"), file=sys.stderr)
             self._join(ends)
             if (self._stage / str(self._newest)).exists() and not self._thread.is_alive():
                 self._start()

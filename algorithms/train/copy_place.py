@@ -30,9 +30,11 @@ from algorithms.config.errors import ConfigError, ServiceError
 from algorithms.config.files import read_sections
 from algorithms.config.sections import RunSettings
 from algorithms.train.manifest import fingerprint
+from algorithms.train.places import unusable
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.errors import CheckpointError, is_disk_full
 from algorithms.utils.files import make_folder, sync, sync_name
+from r3env.printable import printable
 
 INDEX = "copy.json"
 IDS = ".copies"  # in the run's folder: the ids that it knows, one a line
@@ -73,15 +75,25 @@ class Place:
         self._has_folders = self._files.type_name not in ("s3", "gcs", "abfs")
 
     def standing(self) -> dict[str, Any] | None:
-        """Return the copy.json of the copy that stands there, None without one; raises as the class does."""
+        """Return the copy.json of the copy that stands there, None without one; raises as the class does.
+
+        Raises:
+            CheckpointError: it is damaged.
+        """
         try:
             with self._files.open_input_stream(f"{self._root}/{INDEX}") as file:
                 index = json.loads(file.read())
-            return {"id": str(index["id"]), "step": int(index["step"]), "files": dict(index["files"])}
+            files = {str(name): {**entry, "key": str(entry["key"])} for name, entry in dict(index["files"]).items()}
+            return {"id": str(index["id"]), "step": int(index["step"]), "files": files}
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:
             raise self._unusable(error) from error
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise CheckpointError(
+                f"{self._setting}: {self.uri}/{INDEX} is no list of a copy's files ({error}); fix: put back a whole "
+                "copy of it, or delete it, and the next copy is a new one"
+            ) from error
 
     def check(self, run: Path) -> set[str]:
         """Check that a run's folder knows the copy that stands there; return the folders of that one's files.
@@ -200,7 +212,7 @@ def fetch(uri: str, parent: Path) -> Path:
             f"--resume: {folder} is another run than {uri}, or lacks what another machine added to it; fix: run.dir=… "
             f"without a {name}, to fetch it, or --resume {folder} run.copy_to=…, to continue the folder"
         )
-    print(f"fetching {uri} to {folder}", file=sys.stderr)
+    print(printable(f"fetching {uri} to {folder}"), file=sys.stderr)
     make_folder(parent)
     for left in parent.glob(f".{name}.*.fetched"):  # of a process that was killed
         if time.time() - left.stat().st_mtime > _LEFT_S:
@@ -215,9 +227,9 @@ def fetch(uri: str, parent: Path) -> Path:
             place.get(entry, partial.path / file)
         (partial.path / IDS).write_text(f"{index['id']}\n", encoding="utf-8")
         settings = read_sections(partial.config_file).get("run") or {}
-        partial.path.chmod(int(str(settings.get("mode", "0700")), 8))
+        partial.path.chmod(int(str(settings.get("mode", "0700")), 8) & 0o7777)
         partial.path.rename(folder)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if is_disk_full(error):
             raise
         raise ServiceError(f"--resume: {uri} cannot be fetched ({error}); fix: again, or a whole copy of it") from error
@@ -229,4 +241,7 @@ def fetch(uri: str, parent: Path) -> Path:
 
 def _known(run: Path) -> set[str]:
     file = run / IDS
-    return set(file.read_text(encoding="utf-8").split()) if file.is_file() else set()
+    try:
+        return set(file.read_text(encoding="utf-8", errors="replace").split()) if file.is_file() else set()
+    except OSError as error:
+        raise unusable(file, error.strerror) from error

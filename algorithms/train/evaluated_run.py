@@ -30,6 +30,7 @@ from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, step_of
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import user_path
 from r3env.data.sources import evaluation_source
+from r3env.printable import printable
 from r3env.spelling import nearest
 
 # Those with a module run its code, and some that come with r3env (GEM's, SkyRL's) run what a policy writes.
@@ -99,7 +100,7 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     if of_run is not None:
         check_environments(of_run, config, own_files, arguments.overrides)
         for note in withheld_notes(of_run, config):
-            print(note, file=sys.stderr)
+            print(printable(note), file=sys.stderr)
     data = parse_data(arguments.data or ()) or config.benchmarks_settings.data
     if not data and config.evaluation_settings.data and not is_mixture(config.environment_settings.id):
         data = {"heldout": config.evaluation_settings.data}

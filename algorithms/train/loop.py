@@ -42,6 +42,7 @@ from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.progress import Progress
 from algorithms.utils.provenance import code_commit, code_version
 from algorithms.utils.starting import ShownStart
+from r3env.printable import printable
 
 # Where evaluation.json keeps an evaluation before training that no longer compares with the one after.
 OTHER_SETTINGS = "before_with_other_settings"
@@ -54,7 +55,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = T
     settings = to_yaml(config, run, algorithm=name)
     directory = RunDirectory.create(run.dir, run.name or name, settings, run.mode, numbered=numbered)
     taken = f" ({run.name} is taken)" if run.name and directory.path.name != run.name else ""
-    print(f"run directory: {directory.path}{taken}", file=sys.stderr)
+    print(printable(f"run directory: {directory.path}{taken}"), file=sys.stderr)
     if is_in_job_copy(directory.path):
         _logger.warning(
             "run.dir: %s is in the job's copy of the working directory, which Ray deletes; fix: an absolute run.dir "
@@ -145,7 +146,7 @@ class _Session:
             self.record_settings()
         self.recorder.resume_settings(self._settings(), changed=changed_training(before, config_yaml))
         report_to_supervisor(DIRECTORY, str(self.directory.path))
-        print(f"resumed {self.directory.path} after step {self.algo.steps_done}", file=sys.stderr)
+        print(printable(f"resumed {self.directory.path} after step {self.algo.steps_done}"), file=sys.stderr)
         if "before" not in self.evaluations and not self.algo.steps_done:
             self.evaluate("before")
         self._repeat_missed_evaluation(before)
@@ -288,7 +289,10 @@ class _Session:
         except Exception as failure:  # a full disk, which may be the error as well
             _logger.warning("no checkpoint could be written: %s", failure)
         else:
-            print(f"stopped by an error after step {self.algo.steps_done}; {self._how_to_resume()}", file=sys.stderr)
+            print(
+                printable(f"stopped by an error after step {self.algo.steps_done}; {self._how_to_resume()}"),
+                file=sys.stderr,
+            )
 
     def _how_to_resume(self) -> str:
         return f"resume with --resume {self.directory.path}"

@@ -27,6 +27,7 @@ from algorithms.train.stopping import call_and_leave
 from algorithms.utils.errors import InputError
 from algorithms.utils.files import user_path
 from algorithms.utils.process import prepare
+from r3env.printable import printable
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
@@ -113,7 +114,11 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     _choose_begun(arguments)
     if arguments.continue_run and arguments.resume is not None:
         begun = arguments.resume
-        print(f"--continue: resuming {begun} with its own settings; to change one: --resume {begun} section.key=value")
+        print(
+            printable(
+                f"--continue: resuming {begun} with its own settings; to change one: --resume {begun} section.key=value"
+            )
+        )
     with contextlib.ExitStack() as held:
         stored = None
         if arguments.resume is not None:  # "" as of a variable that is not set

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algorithms.train.exit_codes import DONE, in_one_line
-from algorithms.train.manifest import MANIFEST, take_as_they_are
+from algorithms.train.manifest import GROWING, MANIFEST, WHOLE, take_as_they_are
 from algorithms.train.metrics_file import bytes_until
+from algorithms.train.places import check_writable
 from algorithms.train.run_directory import RunDirectory, checkpoint_steps
 from algorithms.utils.errors import CheckpointError
+from r3env.printable import printable
 from r3env.streams import guard_streams
 
 
@@ -24,6 +26,7 @@ def rebuild(run: Path) -> None:
     """
     try:
         directory = RunDirectory.open(run)
+        check_writable(run / name for name in (*WHOLE, *GROWING))
         with directory.locked():
             steps = checkpoint_steps(directory.checkpoints_folder)
             files = (directory.metrics_file, directory.conversations_file)
@@ -33,7 +36,7 @@ def rebuild(run: Path) -> None:
         raise
     except ValueError as error:
         raise CheckpointError(f"{error}; fix: that line, or delete it") from error
-    print(f"{run / MANIFEST}: lists the files as they are")
+    print(printable(f"{run / MANIFEST}: lists the files as they are"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -86,7 +86,7 @@ class StoredRun:
             step = (step_of(checkpoint) if checkpoint else None) or 0
             # Again: only now does no other process train here.
             check_record(directory, step, unlisted="refuse" if to_train else "warn")
-            _check_files(directory)
+            check_files(directory)
             _check_steps(directory, step, checkpoint)
             yield cls(directory, checkpoint)
 
@@ -110,7 +110,12 @@ def reading_history(directory: RunDirectory) -> Iterator[None]:
         raise CheckpointError(f"{directory.history_file}: the history cannot be used ({cause}); fix: {fix}") from error
 
 
-def _check_files(directory: RunDirectory) -> None:
+def check_files(directory: RunDirectory) -> None:
+    """Check that the files of record can be read, as after a change by hand.
+
+    Raises:
+        CheckpointError: one cannot; the line names it.
+    """
     for read, fix in _FIXES:
         try:
             read(directory)

@@ -120,7 +120,7 @@ class RunDirectory:
             try:
                 held.enter_context(lock)
             except Timeout as error:
-                holder = file.read_text(encoding="utf-8").strip() or "another process"
+                holder = file.read_text(encoding="utf-8", errors="replace").strip() or "another process"
                 raise CheckpointError(
                     f"{self.path}: {holder} trains here; fix: end it, or wait until it ends"
                 ) from error

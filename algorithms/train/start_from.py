@@ -18,10 +18,11 @@ from algorithms.grpo.state import HISTORY, restore_states
 from algorithms.history.database import copy_database
 from algorithms.models.names import resolve_model
 from algorithms.train.checkpoints import Checkpoints, read_state, restore_tensors
-from algorithms.train.resume import StoredRun
+from algorithms.train.resume import StoredRun, reading_history
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, run_of, step_of
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import user_path
+from r3env.printable import printable
 
 _logger = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ def _check_adapter(folder: Path, module: RLModuleSettings) -> None:
     try:
         stored = json.loads((folder / _ADAPTER).read_bytes())
         rank, alpha = int(stored["r"]), float(stored["lora_alpha"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ConfigError(f"{_FROM}: {folder / _ADAPTER} cannot be read ({error}); fix: a whole copy of it") from error
     for name, value in stored.items():
         if value and name not in _HARMLESS and value not in _PLAIN.get(name, ()):
@@ -199,12 +200,16 @@ def start_from(algo: BaseAlgorithm, run: RunSettings, directory: RunDirectory) -
             if "history" in run.start_with:
                 if algo.history is None:
                     raise ValueError(f"no method of this run reads a history; fix: leave history out of {_WITH}")
-                if "savepoint" in state["mechanisms"][HISTORY]:
-                    algo.history.close()
-                    copy_database(RunDirectory(run_of(source)).history_file, directory.history_file)
-                    algo.keep_state_in(directory.path)
-                restore_states([], algo.history, arrays, state["mechanisms"])
+                own = RunDirectory(run_of(source))
+                with reading_history(own):
+                    if "savepoint" in state["mechanisms"][HISTORY]:
+                        algo.history.close()
+                        copy_database(own.history_file, directory.history_file)
+                        algo.keep_state_in(directory.path)
+                    restore_states([], algo.history, arrays, state["mechanisms"])
+        except CheckpointError:
+            raise
         except ValueError as error:
             raise CheckpointError(f"{source}: {error}") from error
     algo.rollout_workers.push_weights()
-    print(f"started from {' and '.join(['the weights', *run.start_with])} of {source}", file=sys.stderr)
+    print(printable(f"started from {' and '.join(['the weights', *run.start_with])} of {source}"), file=sys.stderr)

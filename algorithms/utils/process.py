@@ -49,6 +49,7 @@ def prepare() -> None:
 
     `R3_VERBOSE=1` shows everything that the libraries print.
     """
+    _need_a_working_folder()
     gc.set_threshold(_NEW_OBJECTS)
     for name, value in _SHARED_CORES.items():
         os.environ.setdefault(name, value)
@@ -161,6 +162,15 @@ def logger_level(name: str, level: int) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def _need_a_working_folder() -> None:
+    """End a process whose working folder was deleted: importing torch would end it, with a word on oneMKL alone."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        print("error: the working folder is gone; fix: cd to one that exists", file=sys.stderr)
+        sys.exit(2)
 
 
 def _have_a_home() -> None:

@@ -1,6 +1,7 @@
 """Rows of JSON Lines and JSON lists, each decoded as soon as it is complete; errors name the row."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from r3env.data.sources import DataError
 Row = Mapping[str, Any]
 
 _CHUNK_CHARS = 1 << 16
+_BLANKS = re.compile(r"\s*")
 _LIST_FIX = "one JSON list of objects (.jsonl for one per line)"
 
 
@@ -91,21 +93,22 @@ class _JsonText:
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
-        self._text = ""
+        self._text, self._at = "", 0  # what is before that place is taken
 
     def peek(self) -> str:
         """Return the next character, or "" at the end."""
-        self._text = self._text.lstrip()
-        while not self._text and self._read(_CHUNK_CHARS):
-            self._text = self._text.lstrip()
-        return self._text[:1]
+        while True:
+            blanks = _BLANKS.match(self._text, self._at)
+            self._at = blanks.end() if blanks else self._at
+            if self._at < len(self._text) or not self._read(_CHUNK_CHARS):
+                return self._text[self._at : self._at + 1]
 
     def expect(self, character: str) -> None:
         """Take this character, or nothing at the end for ""."""
         if self.peek() != character:
             wanted = f"'{character}'" if character else "nothing more"
-            raise json.JSONDecodeError(f"expecting {wanted}", self._text, 0)
-        self._text = self._text[1:]
+            raise json.JSONDecodeError(f"expecting {wanted}", self._text, self._at)
+        self._at += len(character)
 
     def element(self) -> object:
         """Take the next value."""
@@ -113,24 +116,25 @@ class _JsonText:
         wanted = _CHUNK_CHARS
         while True:
             try:
-                element, end = _DECODER.raw_decode(self._text)
+                element, end = _DECODER.raw_decode(self._text, self._at)
             except json.JSONDecodeError:
                 if not self._read(wanted):
                     raise
             else:
                 # At the very end of what is read, a number may go on.
                 if end < len(self._text) or not self._read(wanted):
-                    self._text = self._text[end:]
+                    self._at = end
                     return element
             wanted *= 2  # so that a huge element is not parsed again for every chunk of it
 
     def rest(self) -> str:
         """Return everything that is left."""
-        return self._text + self._file.read()
+        return self._text[self._at :] + self._file.read()
 
     def _read(self, characters: int) -> bool:
         more = self._file.read(characters)
-        self._text += more
+        if more:
+            self._text, self._at = self._text[self._at :] + more, 0
         return bool(more)
 
 

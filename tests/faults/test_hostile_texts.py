@@ -210,6 +210,17 @@ def test_nesting_and_repetition_are_refused_not_followed(name: str) -> None:
         assert _seconds(lambda _: _repeats(pairs), "", 1) < 1
 
 
+def test_small_elements_behind_a_large_one_are_read_in_linear_time(tmp_path):
+    def seconds(length: int) -> float:
+        file = tmp_path / f"{length}.json"
+        small = '{"a":1},' * (length // 8)
+        file.write_text(f'[{{"a":"{"x" * length}"}},{small}{{"a":1}}]')
+        return _seconds(lambda _: sum(1 for _ in json_rows.read_json("data", file)), "", 2)
+
+    short, long = seconds(150_000), seconds(1_200_000)
+    assert long < _QUICK_S or long < 20 * short, f"{long:.2f} s, {long / short:.0f} times as long"
+
+
 def _repeats(pairs: list[tuple[str, object]]) -> None:
     with pytest.raises(ValueError, match="twice"):
         json_rows._to_members([*pairs, pairs[-1]])

@@ -13,18 +13,22 @@ from algorithms.config.errors import ConfigError
 from algorithms.config.sections import RunSettings
 from algorithms.evaluation import console as evaluate_console
 from algorithms.evaluation.no_answer import _ending
+from algorithms.evaluation.results import open_results
 from algorithms.preflight.check import check
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.report import main as report
 from algorithms.reporting.page import inline_json, render
 from algorithms.rollout.failures import one_line
 from algorithms.train.closing_table import print_closing_table
 from algorithms.train.places import check_place
+from algorithms.train.rebuild import main as rebuild
 from algorithms.utils.progress import Counter, Progress
 from algorithms.utils.statistics import Score
 from r3env import check as r3env_check
 from r3env import inspect as r3env_inspect
 from r3env.data.sources import DataError
 from r3env.printable import printable
+from tests.report.runs import make_run
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b1m\u202egnp\u2066\u200b\x08\x7f[/red]"
@@ -159,3 +163,16 @@ def test_warnings_of_a_command():
 def test_the_page_of_a_report():
     assert_harmless(json.loads(inline_json({HOSTILE: [HOSTILE, 1, None, True]}))[SHOWN][0])
     assert "\x1b" not in render({}, HOSTILE) and "\u202e" not in render({"a": HOSTILE}, "")
+
+
+@pytest.mark.parametrize("command", ["report", "rebuild", "evaluate"])
+def test_paths_that_commands_print(command, tmp_path, capsys):
+    folder = tmp_path / "a\x1b[2J\u202eb"
+    run = make_run(folder)
+    if command == "evaluate":
+        for _ in range(2):
+            open_results(folder / "out", "run: {seed: 0}\n", {"benchmarks": {}, "model": None}, complete=True)
+    else:
+        assert {"report": report, "rebuild": rebuild}[command]([str(run)]) == 0
+    output = "".join(capsys.readouterr())
+    assert r"a\x1b[2J\u202eb" in output and "\x1b" not in output and "\u202e" not in output

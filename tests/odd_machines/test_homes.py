@@ -56,3 +56,10 @@ def test_a_folder_that_ray_cannot_use_is_named_and_no_run_folder_is_left(start, 
     assert line.startswith("error: Ray did not start (") and "fix: let this user make and write /dev/null/ray" in line
     assert "free memory" not in line
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_working_folder_that_is_gone_is_one_line(start, tmp_path):
+    gone = f"mkdir {tmp_path}/gone && cd {tmp_path}/gone && rmdir {tmp_path}/gone"
+    done = start(f'{gone} && "$@"', *R3, "--help")
+    assert done.returncode == 2
+    assert done.stderr.decode() == "error: the working folder is gone; fix: cd to one that exists\n"

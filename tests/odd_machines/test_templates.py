@@ -29,8 +29,8 @@ def model(tmp_path):
 
 @pytest.mark.parametrize(
     ("before", "arguments"),
-    [(LOOP, ["--check"]), ("{{ 9 ** (9 ** 9) }}", [])],
-    ids=["a loop, at a check", "one long operation, at a start"],
+    [(LOOP, ["--check"]), ("{{ 9 ** (9 ** 9) }}", []), ("{{ 'a' * 10 ** 12 }}", ["--check"])],
+    ids=["a loop, at a check", "one long operation, at a start", "a large text, at a check"],
 )
 def test_it_is_named_in_one_line(start, model, before, arguments, tmp_path):
     settings = [f"rl_module.model={model(before)}", "environment.id=r3env/Math-v0", f"run.dir={tmp_path / 'runs'}"]
