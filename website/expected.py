@@ -25,7 +25,7 @@ class Card:
         return cls(gib, PEAK_TFLOPS[name] * 1e12, gigabytes_per_s * 1e9)
 
 
-# What nvidia-smi reports, as `--check` reads it, in MiB: of a T4, A10, A100 and H100. ECC takes a part of the first two.
+# What nvidia-smi reports of a T4, an A10, an A100 and an H100, in MiB, and `--check` reads. ECC takes its part of it.
 SIZES: Mapping[str, int] = MappingProxyType({"16 GB": 15_360, "24 GB": 23_028, "40 GB": 40_960, "80 GB": 81_559})
 CARDS: Mapping[str, Card] = MappingProxyType(
     {
