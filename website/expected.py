@@ -25,11 +25,13 @@ class Card:
         return cls(gib, PEAK_TFLOPS[name] * 1e12, gigabytes_per_s * 1e9)
 
 
+# What nvidia-smi reports of a T4, an A10, an A100 and an H100, in MiB, and `--check` reads. ECC takes its part of it.
+SIZES: Mapping[str, int] = MappingProxyType({"16 GB": 15_360, "24 GB": 23_028, "40 GB": 40_960, "80 GB": 81_559})
 CARDS: Mapping[str, Card] = MappingProxyType(
     {
-        "24 GB (A10)": Card.of("A10", 24.0, 600),
-        "40 GB (A100)": Card.of("A100", 40.0, 1555),
-        "80 GB (H100)": Card.of("H100", 79.6, 3350),
+        "24 GB (A10)": Card.of("A10", SIZES["24 GB"] / 1024, 600),
+        "40 GB (A100)": Card.of("A100", SIZES["40 GB"] / 1024, 1555),
+        "80 GB (H100)": Card.of("H100", SIZES["80 GB"] / 1024, 3350),
     }
 )
 

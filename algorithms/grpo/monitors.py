@@ -63,9 +63,9 @@ class GradingWatch:
         self._told = True
         return (
             f"time/grade: environments, graders and the last runner kept a step waiting for {waited:.0f} of its "
-            f"{step:.0f} s. What helps: env_runners.reward_actor.replicas for reward functions that wait for a server "
-            "or hold a model; more graders (R3ENV_GRADERS) for those that compute; training.max_off_policy_steps=1, "
-            "which grades while learners work"
+            f"{step:.0f} s. What helps: env_runners.reward_actor for reward functions that wait for a server or hold a "
+            "model, with more replicas or a larger concurrency if they are there already; more graders "
+            "(R3ENV_GRADERS) for those that compute; training.max_off_policy_steps=1, which grades while learners work"
         )
 
 

@@ -12,7 +12,7 @@ from algorithms.config.loading import load
 from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.fitting import needed_gpu_bytes
-from website.expected import Card, Work
+from website.expected import CARDS, SIZES, Card, Work
 from website.memory import MODELS, expected_row, head, row, sized
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +26,17 @@ def test_the_page_has_what_the_check_counts():
         assert row(name) in page, again
     assert all(f"| `{name}` |" in page for name in MODELS), again
     assert expected_row("Qwen/Qwen3-8B") in page, again
+
+
+def test_cards_have_what_the_driver_reports_of_them():
+    # An A10 with ECC on has 23,028 MiB and not 24,576; --check reads the same number.
+    assert {name: round(mib / 1024, 1) for name, mib in SIZES.items()} == {
+        "16 GB": 15.0,
+        "24 GB": 22.5,
+        "40 GB": 40.0,
+        "80 GB": 79.6,
+    }
+    assert all(card.gib * 1024 == SIZES[name.split(" (")[0]] for name, card in CARDS.items())
 
 
 def test_a_step_takes_what_two_divisions_by_hand_give():

@@ -32,7 +32,8 @@ def test_a_step_that_waits_for_graders_names_what_helps_once():
 
     assert observe(9.0, 9.0) is observe(12.0, 25.0) is observe(13.0, 25.0, collect=1.0) is None
     warning = observe(13.0, 25.0)
-    assert warning.startswith("time/grade: ") and "env_runners.reward_actor.replicas" in warning
+    assert warning.startswith("time/grade: ") and "env_runners.reward_actor for" in warning
+    assert "more replicas or a larger concurrency if they are there already" in warning
     assert observe(13.0, 25.0) is None
 
 
