@@ -122,6 +122,27 @@ def test_where_none_can_be_made_every_episode_has_failed(runner_with):
     assert [rollout.error for rollout in rollouts] == ["make: SystemExit('no license')"] * 3
 
 
+class Unclosable(Scripted):
+    """Raises when it is closed."""
+
+    attempts = 0
+
+    def close(self):
+        type(self).attempts += 1
+        raise ConnectionError("the service is gone")
+
+
+def test_environments_that_cannot_be_closed_keep_neither_the_others_nor_the_engine(runner_with, monkeypatch):
+    monkeypatch.setattr(Unclosable, "attempts", 0)
+    runner = runner_with(Unclosable)
+    runner.rollout(requests_of(["fine", "fine"]))
+    closed = []
+    monkeypatch.setattr(runner.engine, "close", lambda: closed.append("engine"))
+    runner.close()
+    assert closed == ["engine"]
+    assert Unclosable.attempts == 2
+
+
 class Forgetful(Scripted):
     """Every other answer cannot be graded."""
 
