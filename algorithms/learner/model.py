@@ -71,10 +71,12 @@ def disable_dropout(lm: nn.Module) -> None:
     for module in lm.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        # Some layers keep the probability and call the function.
-        for name, value in vars(module).items():
-            if "dropout" in name and isinstance(value, float):
-                setattr(module, name, 0.0)
+        # Some layers keep the probability and call the function, or read it from the configuration at each call
+        # (Falcon); `layerdrop` leaves whole layers out (OPT).
+        for owner in (module, getattr(module, "config", None)):
+            for name, value in getattr(owner, "__dict__", {}).items():
+                if "drop" in name and isinstance(value, float):
+                    setattr(owner, name, 0.0)
 
 
 def set_update_mode(lm: nn.Module) -> None:

@@ -155,6 +155,7 @@ class StandIn(gymnasium.Env[str, str]):
         try:
             return ray.get(reply, timeout=self._limit_s)
         except GetTimeoutError:
+            self.close()  # nobody asks for it again
             self._key = uuid.uuid4().hex  # the next episode gets another environment
             limit = f"{self._limit_s:g} s (env_runners.step_timeout_s)"
             raise EnvironmentFailed(f"the environment did not return within {limit}") from None

@@ -1,5 +1,6 @@
 """Run episodes: environments on one side, an engine on the other. No Ray here."""
 
+import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -32,6 +33,8 @@ OVERDUE_EVERY_S = 0.5
 # How often more threads are woken while environments wait for one.
 SPREADING_S = 0.005
 _NOT_MADE: gymnasium.Env[str, str] = gymnasium.Env()  # in an episode until a thread has made its environment
+
+_logger = logging.getLogger(__name__)
 
 
 class EpisodeRunner:
@@ -155,7 +158,7 @@ class EpisodeRunner:
         at_work = [episode.environment for episode in (*self._running.values(), *self._stepping.values())]
         idle = [environment for each in self._idle.values() for environment in each]
         for environment in {id(each): each for each in [*at_work, *idle]}.values():
-            environment.close()
+            close_environment(environment)
         self.engine.close()
 
     def _stream(self, deadline: float) -> None:
@@ -314,3 +317,11 @@ class EpisodeRunner:
     def _is_running(self, episode: Episode) -> bool:
         """Return whether it has not been withdrawn."""
         return self._running.get(episode.request.id) is episode
+
+
+def close_environment(environment: gymnasium.Env[str, str]) -> None:
+    """Close an environment; what it raises costs nothing any more, and others are still to be closed."""
+    try:
+        environment.close()
+    except (Exception, SystemExit):  # a user's environment may raise anything
+        _logger.debug("%s cannot be closed", environment, exc_info=True)

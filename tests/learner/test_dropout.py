@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM, PhimoeConfig, PhimoeForCausalLM
+from transformers import (
+    FalconConfig,
+    FalconForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    OPTConfig,
+    OPTForCausalLM,
+    PhimoeConfig,
+    PhimoeForCausalLM,
+)
 
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
@@ -23,6 +32,27 @@ MODELS = {
             max_position_embeddings=32,
             word_embed_proj_dim=16,
             attention_dropout=0.1,
+        )
+    ),
+    "whole layers": lambda: OPTForCausalLM(
+        OPTConfig(
+            vocab_size=60,
+            hidden_size=16,
+            ffn_dim=32,
+            num_hidden_layers=8,
+            num_attention_heads=2,
+            max_position_embeddings=32,
+            word_embed_proj_dim=16,
+            layerdrop=0.5,
+        )
+    ),
+    "read from the configuration": lambda: FalconForCausalLM(
+        FalconConfig(
+            vocab_size=60,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            hidden_dropout=0.1,
         )
     ),
 }

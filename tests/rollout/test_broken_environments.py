@@ -4,10 +4,14 @@ import functools
 import itertools
 import re
 import sys
+from types import SimpleNamespace
 
 import gymnasium
 import pytest
+from ray.exceptions import GetTimeoutError
 
+from algorithms.rollout import environment_actors
+from algorithms.rollout.environment_actors import EnvironmentFailed, StandIn
 from algorithms.rollout.types import Split
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.grading import grade
@@ -120,6 +124,53 @@ def test_where_none_can_be_made_every_episode_has_failed(runner_with):
     runner = runner_with(functools.partial(sys.exit, "no license"))
     rollouts = runner.rollout(requests_of(["fine"] * 3))
     assert [rollout.error for rollout in rollouts] == ["make: SystemExit('no license')"] * 3
+
+
+class Unclosable(Scripted):
+    """Raises when it is closed."""
+
+    attempts = 0
+
+    def close(self):
+        type(self).attempts += 1
+        raise ConnectionError("the service is gone")
+
+
+def test_environments_that_cannot_be_closed_keep_neither_the_others_nor_the_engine(runner_with, monkeypatch):
+    monkeypatch.setattr(Unclosable, "attempts", 0)
+    runner = runner_with(Unclosable)
+    runner.rollout(requests_of(["fine", "fine"]))
+    closed = []
+    monkeypatch.setattr(runner.engine, "close", lambda: closed.append("engine"))
+    runner.close()
+    assert closed == ["engine"]
+    assert Unclosable.attempts == 2
+
+
+class Calls:
+    """An actor whose environments answer nothing but that they were made."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __getattr__(self, method):
+        return SimpleNamespace(remote=lambda *values: self.seen.append((method, values)) or (method, values))
+
+
+def test_an_environment_apart_that_does_not_return_is_closed(monkeypatch):
+    def get(reply, timeout):
+        if reply[0] != "make":
+            raise GetTimeoutError
+        return {}
+
+    monkeypatch.setattr(environment_actors.ray, "get", get)
+    actor = Calls()
+    environment = StandIn(actor, {}, 0.1)
+    made = environment._key
+    with pytest.raises(EnvironmentFailed, match="did not return"):
+        environment.step("2")
+    assert actor.seen[-1] == ("close", (made,))
+    assert environment._key != made
 
 
 class Forgetful(Scripted):
