@@ -20,6 +20,7 @@ from algorithms.losses.term import term
 from algorithms.rollout.types import Prompt
 from algorithms.utils.rng import RngStream, rng_for
 from r3env.core import Query
+from r3env.queries import variants_of
 
 if TYPE_CHECKING:  # loads Ray
     from transformers import PreTrainedTokenizerBase
@@ -108,6 +109,11 @@ class Services:
         if self.opened_history is None:
             raise RuntimeError("no history is open; fix: uses_history = True in the mechanism's class")
         return self.opened_history
+
+    def posed(self, prompt: Prompt) -> Query:
+        """Return a prompt's query in the form that it is posed in, which may have another answer."""
+        query = self.query(prompt.uid)
+        return variants_of(query)[prompt.variant] if prompt.variant else query
 
     def rng(self, name: str, step: int, occasion: int = 0) -> np.random.Generator:
         """Return the mechanism's own random stream: no other mechanism's switch changes its draws."""

@@ -25,8 +25,8 @@ class AdclSettings(Settings):
 class AdclSampler(QuerySampler):
     """Takes the queries in an order; every `interval` steps those of the next `interval` steps are measured and sorted.
 
-    Measured responses are not trained on. Step s takes places `s · queries_per_step` and on of the order, which is
-    gone through again and again.
+    Measured responses are not trained on. A step takes the next `queries_per_step` places of the order, which is gone
+    through again and again.
 
     Source: arXiv 2505.08364 (abstract: "periodically re-estimating difficulty within upcoming data batches"). The
     size of those batches and the number of responses were not found.
@@ -44,6 +44,7 @@ class AdclSampler(QuerySampler):
         self.per_step, self.lag = training.queries_per_step, training.max_off_policy_steps
         self.rates = PassRates(self.uids)
         self.order = np.random.default_rng([services.seed, 0]).permutation(len(self.uids))
+        self.first = 0  # place of step 0: a run may start from another one's position
 
     @classmethod
     def check(cls, settings: AdclSettings, config: Any) -> None:
@@ -56,14 +57,15 @@ class AdclSampler(QuerySampler):
 
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
         """Take the step's places of the order."""
-        places = np.arange(step * self.per_step, step * self.per_step + count) % len(self.uids)
+        self.first = self.drawn - step * self.per_step
+        places = np.arange(self.drawn, self.drawn + count) % len(self.uids)
         return [self.uids[query] for query in self.order[places]]
 
     def upcoming(self, step: int) -> np.ndarray:
         """Return the places to measure in a step, after those of all steps in progress with it."""
         if step % self.settings.interval:
             return np.zeros(0, int)
-        first = (step + 1 + self.lag) * self.per_step
+        first = self.first + (step + 1 + self.lag) * self.per_step
         count = min(self.settings.interval * self.per_step, len(self.uids))
         return (first + np.arange(count)) % len(self.uids)
 
@@ -96,11 +98,11 @@ class AdclSampler(QuerySampler):
             self.order[part] = queries[np.argsort(-rates, kind="stable")]
 
     def state(self) -> State:
-        """Return the order, and its pass rates."""
-        return {"order": self.order, "rates": self.rates.values}, {}
+        """Return the order, its pass rates, and where in it the run began."""
+        return {"order": self.order, "rates": self.rates.values}, {"first": self.first}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Restore them; without those of other data."""
         if len(arrays.get("order", ())) == len(self.uids):
-            self.order = np.array(arrays["order"], np.int64)
+            self.order, self.first = np.array(arrays["order"], np.int64), state.get("first", 0)
             self.rates.restore(arrays["rates"])

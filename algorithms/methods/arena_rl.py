@@ -67,7 +67,7 @@ class ArenaRL(Mechanism):
         """Pay the group's responses by their ranks."""
         if len(group.samples) < 2:
             return
-        query = self.services.query(group.prompt.uid)
+        query = self.services.posed(group.prompt)
         texts = [last_text(sample.rollout, self.services.tokenizer) for sample in group.samples]
 
         def play(first: int, second: int) -> Points:

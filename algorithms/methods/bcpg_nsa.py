@@ -75,8 +75,9 @@ class BcpgNsa(Mechanism):
     def before_advantages(self, batch: StepBatch) -> None:
         """Find correct steps in the step's incorrect responses, and measure the distances of all."""
         samples = [sample for group in batch.groups for sample in group.trained]
-        wrong = [sample for sample in samples if not sample.rollout.correct]
-        masks = [self._correct_tokens(sample) for sample in wrong]
+        pairs = [(group.prompt, s) for group in batch.groups for s in group.trained if not s.rollout.correct]
+        wrong = [sample for _, sample in pairs]
+        masks = [self._correct_tokens(self.services.posed(prompt), sample) for prompt, sample in pairs]
         weight = np.float32(self.settings.weight)
         self.weights = {id(s): np.where(mask, weight, np.float32(1)) for s, mask in zip(wrong, masks, strict=True)}
         if masks:
@@ -98,9 +99,9 @@ class BcpgNsa(Mechanism):
             for sample, own in zip(group.samples, per_token(advantages, group.samples), strict=True)
         ]
 
-    def _correct_tokens(self, sample: Sample) -> np.ndarray:
+    def _correct_tokens(self, query: Query, sample: Sample) -> np.ndarray:
         """Return which tokens of a response are of correct steps, bool [L]."""
-        query, tokenizer = self.services.query(sample.rollout.uid), self.services.tokenizer
+        tokenizer = self.services.tokenizer
         ends = np.cumsum(sample.rollout.turn_lengths)[:-1]
         turns = np.split(sample.rollout.response_tokens, ends)
         spans: list[Any] = [self.spans(query, decode(tokenizer, turn)) for turn in turns]

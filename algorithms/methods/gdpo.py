@@ -101,11 +101,15 @@ def rewards_of(group: Group) -> list[Mapping[str, float]]:
 
 
 def weights_of(options: Mapping[str, Any]) -> dict[str, float]:
-    """Return the weights of reward functions by their names in `Rollout.rewards`, of a mixture's parts too."""
+    """Return the weights of reward functions by their names in `Rollout.rewards`, of a mixture's parts too.
+
+    A part has the mixture's further options, and its own before them.
+    """
     names: str | Sequence[str] = options.get("reward") or ()
     names = [names] if isinstance(names, str) else names
     found = dict(zip(labels(names), options.get("weights") or (), strict=False))
+    common = {name: value for name, value in options.items() if name != "environments"}
     for part, within in (options.get("environments") or {}).items():
-        own = weights_of(within.get("options") or {})
+        own = weights_of({**common, **(within.get("options") or {})})
         found |= {f"{part}/{name}": weight for name, weight in own.items()}
     return found

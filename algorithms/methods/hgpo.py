@@ -61,7 +61,10 @@ class HGPOAdvantage(AdvantageEstimator):
     def advantages(self, group: Group) -> list[np.ndarray]:
         """Return float32 [L] of each member."""
         rewards, weight = self.rewards(group), self.settings.episode_weight
-        episodes = mean_advantages(rewards) if self.settings.normalize == "mean" else group_advantages(rewards)
+        if self.settings.normalize == "mean":
+            episodes = mean_advantages(rewards)
+        else:
+            episodes = group_advantages(rewards, std_scale=group.std_scale, std_floor=group.std_floor)
         by_place, found = self._turn_advantages(group), []
         for member, sample in enumerate(group.samples):
             tokens = np.zeros(len(sample.rollout.tokens))

@@ -134,7 +134,9 @@ class MixtureEnv(VerifiableEnv):
         return part.verify(inner, response)
 
     def prompt(self, query: Query) -> str:
-        """Return the first user turn of the part that the query comes from."""
+        """Return the first user turn of the part that the query comes from; that of the first one if it is of none."""
+        if query.uid.partition("/")[0] not in self.parts:
+            return next(iter(self.parts.values())).prompt(query)
         part, inner = self._inner(query)
         return part.prompt(inner)
 

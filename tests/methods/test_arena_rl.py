@@ -56,6 +56,16 @@ def test_responses_are_paid_by_rank_in_place_of_the_environments_reward():
     assert alone.samples[0].shaped_reward is None and not one.is_informative(alone)
 
 
+def test_a_form_of_a_query_is_compared_with_its_own_answer():
+    """The query's answer is 2, that of its easier form 5."""
+    given = group("it is 2", "it is 5")
+    given.prompt = given.prompt.in_form("fill_in")
+    forms = {"variants": {"fill_in": {"problem": "2 + 3", "answer": "5"}}}
+    one = ArenaRL(ArenaRLSettings(), services(info=lambda uid: forms, opened_tokenizer=SimpleNamespace()))
+    one.rewards(given)
+    assert [sample.shaped_reward for sample in given.samples] == [0.0, 1.0]
+
+
 def test_the_closer_last_number_gets_more_points():
     query = Query("q", "", "10")
     assert closest_number(query, "9 or 10", "4, no: 12.0") == (1.0, pytest.approx(1 / 3))

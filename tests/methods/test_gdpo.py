@@ -79,6 +79,13 @@ def test_weights_are_those_of_the_environment_and_of_a_mixtures_parts() -> None:
     assert weights_of({"reward": "rewards:right"}) == {}
 
 
+def test_weights_that_a_mixture_gives_all_parts_count_in_each() -> None:
+    parts = {"sums": {"id": "r3env/Function-v0"}, "games": {"options": {"weights": [2.0, 3.0]}}}
+    found = weights_of({**OPTIONS, "environments": parts})
+    assert (found["sums/right"], found["sums/brief"]) == (1.0, 0.5)
+    assert (found["games/right"], found["games/brief"]) == (2.0, 3.0)
+
+
 @pytest.mark.parametrize("setting", ["reward.length_bonus=0.5", "reward.overlong_penalty=0.5"])
 def test_what_would_not_act_is_refused(setting: str) -> None:
     name, _, value = setting.partition("=")

@@ -104,6 +104,12 @@ def test_distances_may_go_without_the_deviation():
     np.testing.assert_allclose(found, [[1 + 2], [-1 - 2]], atol=1e-6)
 
 
+def test_a_floor_under_the_deviation_bounds_the_episodes_part():
+    group = Group(Prompt("q"), [episode(("a", 0), reward=0.1), episode(("a", 0), reward=-0.1)], std_floor=0.5)
+    found = by_turn(estimator(episode_weight=1.0).advantages(group))
+    np.testing.assert_allclose(found, [[0.2], [-0.2]], rtol=1e-3)
+
+
 def test_one_turn_without_a_state_is_grpo_and_later_ones_without_have_no_advantage():
     rewards = [1.0, 0.0, 0.0, 1.0]
     group = Group(Prompt("q"), [episode(("", reward), reward=reward) for reward in rewards])

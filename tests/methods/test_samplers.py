@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from algorithms.config.errors import ConfigError
+from algorithms.grpo.state import restore_states
 from algorithms.methods.vas import distinct
 from algorithms.rollout.types import Context
 
@@ -201,6 +202,25 @@ def test_adcl_measures_what_comes_next_and_takes_it_from_easy_to_hard(lag):
     assert seen == expected
     rates = [RATES[uid] for uid in seen]
     assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_adcl_goes_on_from_the_position_of_a_run_that_it_starts_from(lag):
+    """As `run.start_with=[queries]` has it: the order and the position, and steps that count from 0."""
+    made = [Run("adcl", settings={"adcl": {"interval": 3}}, max_off_policy_steps=lag) for _ in range(2)]
+    earlier, later = made
+    earlier.train(2)
+    arrays, state = earlier.save()
+    restore_states([later.sampler], None, arrays, state["states"])
+    later.source.restart({"query_position": state["query_position"]})
+    drawn = [earlier.sampler.uids[query] for query in earlier.sampler.order]
+    begin = state["query_position"]
+    assert begin == 5 * (2 + lag)
+    rolled_out, trained, _ = later.train(1)[0]
+    assert trained == drawn[begin : begin + 5]
+    assert sorted(later.sampler.order) == sorted(range(len(drawn)))
+    probes = [uid for uid, context, _ in rolled_out if context == "probe"]
+    assert probes == [drawn[place % len(drawn)] for place in range(begin + 5 * (1 + lag), begin + 5 * (4 + lag))]
 
 
 def test_adcl_goes_through_all_queries_in_each_pass():

@@ -78,6 +78,11 @@ def test_uids_are_prefixed_and_every_query_is_listed_without_weights() -> None:
             env.query(uid)
 
 
+def test_a_problem_of_no_part_is_posed_as_the_first_one_poses_its_own() -> None:
+    env = MixtureEnv({"a": {"id": "r3env/Math-v0", "options": {"instruction": "Box it."}}, "b": {"id": "test/Echo-v0"}})
+    assert env.prompt(Query("", "What is 1 + 1?", "")) == "What is 1 + 1?\n\nBox it."
+
+
 @pytest.mark.parametrize(
     ("weights", "sizes", "expected"),
     [
