@@ -8,8 +8,7 @@ import numpy as np
 from algorithms.config.errors import ConfigError, shown
 from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Sample, Services, Settings, StepBatch, setting
 from algorithms.methods.logprob_gaps import bounded, gap_metrics, per_token
-from algorithms.rollout.attempts import GAP_TEXT
-from algorithms.rollout.conversation import last_written
+from algorithms.rollout.conversation import GAP_TEXT, last_written
 from algorithms.rollout.types import NEW_CONTEXT
 
 MAX_SOLUTION_TOKENS = 2048  # the middle of a longer solution is cut out

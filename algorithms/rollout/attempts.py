@@ -7,7 +7,7 @@ import numpy as np
 
 from algorithms.config.base import BaseConfig
 from algorithms.models.tokenizer import chat_format
-from algorithms.rollout.conversation import decoded, last_context, last_written
+from algorithms.rollout.conversation import GAP_TEXT, decoded, last_context, last_written
 from algorithms.rollout.types import Attempt
 from r3env import chat
 from r3env.reasoning import answer_of, response_text
@@ -15,7 +15,6 @@ from r3env.reasoning import answer_of, response_text
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-GAP_TEXT = "\n[...]\n"
 FEEDBACK_TOKENS = 512
 
 

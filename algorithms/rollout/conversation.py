@@ -11,6 +11,8 @@ from r3env.reasoning import response_text
 if TYPE_CHECKING:  # slow to import, and the mathematics of the step have no use for it
     from transformers import PreTrainedTokenizerBase
 
+GAP_TEXT = "\n[...]\n"  # in place of what is cut out of a text
+
 
 def conversation(rollout: Rollout, tokenizer: "PreTrainedTokenizerBase | None" = None) -> tuple[dict[str, str], ...]:
     """Return all turns of a rollout, the policy's own decoded.

@@ -10,7 +10,8 @@ from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.preflight.context_window import engine_context
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.rollout.attempts import GAP_TEXT, AttemptTruncator, attempt_of, context_of
+from algorithms.rollout.attempts import AttemptTruncator, attempt_of, context_of
+from algorithms.rollout.conversation import GAP_TEXT
 from r3env import chat
 
 from .conftest import PROMPT, sample

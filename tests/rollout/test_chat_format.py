@@ -9,8 +9,8 @@ from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
-from algorithms.rollout.attempts import GAP_TEXT, AttemptTruncator
-from algorithms.rollout.conversation import conversation
+from algorithms.rollout.attempts import AttemptTruncator
+from algorithms.rollout.conversation import GAP_TEXT, conversation
 from algorithms.rollout.engines.base import Completion, FinishReason
 from algorithms.rollout.episode import Turns
 from algorithms.rollout.episode_record import Episode
