@@ -1,7 +1,9 @@
 """Notice that Ray's control process no longer answers; Ray itself aborts a minute later, or waits."""
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -23,6 +25,7 @@ LOOK_S, ANSWER_S = 2.0, 5
 # Ray aborts 60 s after its control process has died: before that, a checkpoint has to be written.
 SILENT_S, SAVING_S = 30.0, 20.0
 STARTING_S = 180.0
+SPEAKER_S = 10.0
 
 
 class RayLost(RunError):
@@ -32,7 +35,8 @@ class RayLost(RunError):
 class RayWatch:
     """While open, ends a process whose Ray does not answer: as a SIGTERM would, with a checkpoint, else without.
 
-    It names the last checkpoint also in the line of a learner that is lost.
+    It names the last checkpoint also in the line of a learner that is lost. And it has a line printed if the process
+    ends meanwhile without one.
 
     Args:
         fix: how to continue.
@@ -43,10 +47,12 @@ class RayWatch:
     def __init__(self, fix: str, run: RunDirectory | None = None, *, starting: bool = False) -> None:
         self._fix, self._run_directory, self._starting = fix, run, starting
         self._started = self._lost = False
+        self._last_words: LastWords | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="Ray watch", daemon=True)
 
     def __enter__(self) -> Self:
+        self._expect_an_end()
         self._thread.start()
         return self
 
@@ -54,6 +60,8 @@ class RayWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._closed.set()
+        if self._last_words is not None:
+            self._last_words.withdraw()
         if isinstance(error, LearnerDied):
             raise type(error)("; ".join([str(error), *self._last_checkpoint()])) from error
         defect = isinstance(error, Exception) and not isinstance(error, InputError | RunError)
@@ -63,7 +71,15 @@ class RayWatch:
     def start_ray(self, config: BaseConfig) -> None:
         """Call `start_interruptible_ray`; where it starts Ray, an answer is waited for from now on."""
         self._starting = needs_ray(config)
+        self._expect_an_end()
         start_interruptible_ray(config)
+
+    def _expect_an_end(self) -> None:
+        if self._starting and self._last_words is None:
+            self._last_words = LastWords(
+                "Ray ended this process without a word, as where its raylet died, or the system killed it; fix: free "
+                f"memory, and space in /dev/shm, then {self._fix}"
+            )
 
     def _run(self) -> None:
         silent_s, looked_at = 0.0, time.monotonic()
@@ -94,6 +110,27 @@ class RayWatch:
         folder = self._run_directory.checkpoints_folder
         steps = checkpoint_steps(folder)
         return [f"the last checkpoint: {checkpoint_path(folder, steps[-1])}" if steps else "no checkpoint yet"]
+
+
+class LastWords:
+    """An error line that another process prints if this one ends before it withdraws them.
+
+    Ray's compiled code ends a process at once, and in silence, where the raylet dies that it wants something from.
+
+    Args:
+        text: the line.
+    """
+
+    def __init__(self, text: str) -> None:
+        command = ["sh", "-c", 'read -r _ || printf "error: %s\\n" "$1" >&2', "sh", text]
+        # A session of its own: Ctrl-C is this process's alone.
+        self._speaker = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+    def withdraw(self) -> None:
+        """Take them back."""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # somebody killed it
+            self._speaker.communicate(b"\n", timeout=SPEAKER_S)
+        self._speaker.kill()
 
 
 def start_interruptible_ray(config: BaseConfig) -> bool:

@@ -130,4 +130,5 @@ def _run_process(command: Command, disturbance: Disturbance, memory: MemoryWatch
             faults[name] += 1
             disturbance.possible[name](run)
             next_fault = time.monotonic() + disturbance.wait_s()
+    time.sleep(POLL_S)  # where Ray ended the process, another one says so
     return _Life(process.wait(), faults, hung=False)

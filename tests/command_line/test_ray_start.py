@@ -33,6 +33,24 @@ def test_a_ray_that_does_not_start_is_one_line(command, surroundings, tmp_path):
     assert "Traceback" not in process.stderr
 
 
+ENDED = """
+import os
+from algorithms.train.ray_watch import RayWatch
+
+with RayWatch("--resume the/first", starting=True):
+    pass
+with RayWatch("--resume the/second", starting=True):
+    os._exit(1)
+"""
+
+
+def test_a_process_that_ray_ends_has_a_line_of_another_one(surroundings):
+    """Where its raylet dies, as of a full /dev/shm, Ray's compiled code ends the process at once and in silence."""
+    ended = subprocess.run([sys.executable, "-c", ENDED], env=surroundings, capture_output=True, text=True, timeout=300)
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: Ray ended this process without a word") and line.endswith("--resume the/second")
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere.invalid:6379", "127.0.0.1:99999", "not an address"])
 def test_an_address_without_a_cluster_is_one_line_that_names_it(monkeypatch, address):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
