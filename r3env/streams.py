@@ -14,7 +14,7 @@ from r3env.printable import PrintableFormatter
 
 # The reader of a pipe, or the terminal, is gone.
 _GONE = (errno.EPIPE, errno.EIO)
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # a full disk, or a quota
 
 
 def guard_streams() -> None:
@@ -47,7 +47,7 @@ def call(command: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in NO_ROOM:
             raise
         print(f"error: {error.strerror}; fix: make room, then repeat the same command", file=sys.stderr)
         with open(os.devnull, "wb") as nothing:

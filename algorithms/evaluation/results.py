@@ -16,7 +16,7 @@ from algorithms.config.schema import Affects, affects, replaced
 from algorithms.evaluation.config import KNOWN_SECTIONS
 from algorithms.models.names import resolve_model
 from algorithms.utils.errors import is_disk_full
-from algorithms.utils.files import make_folder, write_json, write_text
+from algorithms.utils.files import make_folder, read_file, write_json, write_text
 from r3env.core import Query
 from r3env.printable import printable
 
@@ -85,9 +85,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         ConfigError: they cannot be read.
     """
     try:
-        if (path / CONFIG).exists() and not (path / CONFIG).is_file():
-            raise ValueError("not a file")
-        settings = load_yaml((path / CONFIG).read_text(encoding="utf-8"))
+        settings = load_yaml(read_file(path / CONFIG).decode("utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path / CONFIG}: cannot be read ({error}); {_LOST}") from error
     if not isinstance(settings, dict) or not all(isinstance(settings.get(one) or {}, dict) for one in KNOWN_SECTIONS):
@@ -103,9 +101,7 @@ def read_fingerprint(path: Path) -> dict[str, Any]:
     """
     file = path / FINGERPRINT
     try:
-        if file.exists() and not file.is_file():  # a device or a pipe, which never ends
-            raise ValueError("not a file")
-        stored = json.loads(file.read_bytes())
+        stored = json.loads(read_file(file))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} does not name the problems of the evaluation ({error}); {_LOST}") from error
     benchmarks = stored.get("benchmarks") if isinstance(stored, dict) else None

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from algorithms.utils.files import read_file
+
 
 def read_scores(file: Path) -> dict[str, Any]:
     """Return what scores.json holds, by benchmark.
@@ -13,10 +15,8 @@ def read_scores(file: Path) -> dict[str, Any]:
     Raises:
         OSError, ValueError: it cannot be read, or holds something else.
     """
-    if file.exists() and not file.is_file():  # a device or a pipe, which never ends
-        raise ValueError("not a file")
     try:
-        stored = json.loads(file.read_bytes())
+        stored = json.loads(read_file(file))
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(stored, dict):

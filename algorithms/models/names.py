@@ -1,6 +1,5 @@
 """Resolve a model's name, check that it can be loaded, and read its size, without loading it."""
 
-import errno
 import os
 import re
 import ssl
@@ -15,6 +14,7 @@ from urllib.request import Request, urlopen
 
 import r3env
 from algorithms.config.errors import ConfigError, ServiceError, close_match, shown
+from r3env.streams import NO_ROOM
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -255,7 +255,7 @@ def _snapshot(repo: str, revision: str | None) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=wanted))
     except Exception as error:  # what the Hub's library raises changes with its version
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):  # reported elsewhere, as a full disk
+        if getattr(error, "errno", None) in NO_ROOM:  # reported elsewhere, as a full disk
             raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ConfigError(f"{_WHERE}: {shown(repo)} cannot be fetched ({reason}); fix: {_FETCH}") from error

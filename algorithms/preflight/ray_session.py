@@ -1,7 +1,6 @@
 """Start Ray, or join the cluster that a job was submitted to."""
 
 import contextlib
-import errno
 import logging
 import os
 import signal
@@ -18,6 +17,7 @@ from ray._private.authentication import authentication_token_setup
 from ray._private.runtime_env.uv_runtime_env_hook import _get_uv_run_cmdline
 
 from algorithms.utils.errors import RunError
+from r3env.streams import NO_ROOM
 
 _logger = logging.getLogger(__name__)
 _UNDER_UV = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
@@ -164,7 +164,7 @@ def _require_loopback() -> None:
 
 
 def _fix(error: Exception, folder: str) -> str:
-    if isinstance(error, OSError) and error.filename and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.filename and error.errno not in NO_ROOM:
         return (
             f"fix: let this user make and write {error.filename}, or set RAY_TMPDIR and HOME to folders that it may "
             "write"

@@ -1,4 +1,4 @@
-"""Notice that Ray's control process no longer answers; Ray itself aborts a minute later, or waits."""
+"""End a run with a line where Ray would not: its control process no longer answers, or it ends the process itself."""
 
 import contextlib
 import os

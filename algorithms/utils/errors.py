@@ -1,11 +1,11 @@
 """Errors that end a command with one line: those that its user can fix, a full disk among them."""
 
-import errno
 import sqlite3
 
 from safetensors import SafetensorError
 
 from r3env.printable import printable
+from r3env.streams import NO_ROOM
 
 
 class InputError(ValueError):
@@ -26,7 +26,6 @@ class CheckpointError(InputError):
     """A checkpoint that is missing, incomplete or of another format."""
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 # What SQLite makes of a quota, and of a file system that notices at the sync that it is full. A failing disk gives
 # the same codes, without a cause.
 _NOT_WRITTEN = (
@@ -44,11 +43,11 @@ def is_disk_full(error: BaseException) -> bool:
     if isinstance(error, OutOfDiskError | ObjectStoreFullError):  # Ray's object store spills to the disk
         return True
     if isinstance(error, OSError):
-        return error.errno in _FULL
+        return error.errno in NO_ROOM
     if isinstance(error, sqlite3.OperationalError):
         return _code(error) == sqlite3.SQLITE_FULL or is_not_written(error)
     if isinstance(error, SafetensorError):
-        return any(f"os error {number}" in str(error) for number in _FULL)
+        return any(f"os error {number}" in str(error) for number in NO_ROOM)
     return error.__cause__ is not None and is_disk_full(error.__cause__)
 
 

@@ -17,6 +17,17 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 256
 
 
+def read_file(path: Path) -> bytes:
+    """Return a file's content; what a device or a pipe has may never end.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or is no regular file.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError("not a file")
+    return path.read_bytes()
+
+
 @contextmanager
 def replaced_whole(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to `path`; it takes that name once the block has written it, or is deleted.

@@ -20,40 +20,15 @@ from algorithms.learner.model import CausalLMModule, set_update_mode
 from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
 
+SMALL = {"vocab_size": 60, "hidden_size": 16, "num_attention_heads": 2}
+FALCON = SMALL | {"num_hidden_layers": 2, "hidden_dropout": 0.1}
+OPT = SMALL | {"ffn_dim": 32, "max_position_embeddings": 32, "word_embed_proj_dim": 16}
 MODELS = {
     "layers": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=60, n_positions=32, n_embd=16, n_layer=2, n_head=2)),
-    "functions": lambda: OPTForCausalLM(
-        OPTConfig(
-            vocab_size=60,
-            hidden_size=16,
-            ffn_dim=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            max_position_embeddings=32,
-            word_embed_proj_dim=16,
-            attention_dropout=0.1,
-        )
-    ),
-    "whole layers": lambda: OPTForCausalLM(
-        OPTConfig(
-            vocab_size=60,
-            hidden_size=16,
-            ffn_dim=32,
-            num_hidden_layers=8,
-            num_attention_heads=2,
-            max_position_embeddings=32,
-            word_embed_proj_dim=16,
-            layerdrop=0.5,
-        )
-    ),
+    "functions": lambda: OPTForCausalLM(OPTConfig(**OPT, num_hidden_layers=2, attention_dropout=0.1)),
+    "whole layers": lambda: OPTForCausalLM(OPTConfig(**OPT, num_hidden_layers=8, layerdrop=0.5)),
     "read from the configuration": lambda: FalconForCausalLM(
-        FalconConfig(
-            vocab_size=60,
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            hidden_dropout=0.1,
-        )
+        FalconConfig(**SMALL, num_hidden_layers=2, hidden_dropout=0.1)
     ),
 }
 
