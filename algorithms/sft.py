@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from algorithms.preflight.gpus import add_card_argument
 from algorithms.train.exit_codes import INTERRUPTED, in_one_line
 from algorithms.train.stopping import call_and_leave
 from algorithms.utils.process import prepare
@@ -39,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_argument(
         "--check", action="store_true", help="print what would be trained and how much memory it needs, and exit"
     )
+    add_card_argument(commands)
     return commands
 
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.placement import (
+    INT8,
     LEARNER_SHARE,
     RUNNER_SHARE,
     Placement,
+    engine_in_int8,
     engine_is_on_gpu,
     engine_share,
     placement,
@@ -124,6 +126,16 @@ _RULES: tuple[tuple[Callable[[Any], Any], str], ...] = (
         lambda s: sends_adapter(s.config) and engine_is_on_gpu(s.config) and s.env_runners.dtype == "float32",
         "env_runners.dtype: on a GPU vLLM computes an adapter in 16 bits alone; fix: env_runners.dtype=bfloat16, "
         "or env_runners.lora_weights=merged",
+    ),
+    (
+        lambda s: engine_in_int8(s.config) and s.training.importance_cap == 0,
+        f"env_runners.vllm.quantization: {INT8} samples with a rounded policy, which training.importance_cap=0 leaves "
+        "uncorrected; fix: training.importance_cap=2",
+    ),
+    (
+        lambda s: sends_adapter(s.config) and engine_in_int8(s.config),
+        f"env_runners.vllm.quantization: {INT8} quantizes the weights of each update, and an adapter alone brings "
+        "none; fix: env_runners.lora_weights=merged",
     ),
     (
         lambda s: s.env_runners.lora_weights == "adapter" and not s.rl_module.lora_rank,

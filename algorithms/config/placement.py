@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 RUNNER_SHARE, LEARNER_SHARE = 0.51, 0.49
 # Of its memory the engine takes so much while it generates, unless it is told otherwise.
 SHARED_ENGINE_MEMORY = 0.45
+# As `quantization` of env_runners.vllm: the engine holds its linear layers in int8.
+INT8 = "r3_int8"
 
 
 class Placement(StrEnum):
@@ -115,6 +117,11 @@ def shares_gpu(config: "BaseConfig") -> bool:
 def sends_adapter(config: "BaseConfig") -> bool:
     """Return whether engines keep the model as it was loaded, and get the adapter alone."""
     return config.rl_module_settings.lora_rank > 0 and config.env_runners_settings.lora_weights == "adapter"
+
+
+def engine_in_int8(config: "BaseConfig") -> bool:
+    """Return whether engines quantize the linear layers of what they get."""
+    return config.env_runners_settings.vllm.get("quantization") == INT8
 
 
 def engine_is_on_gpu(config: "BaseConfig") -> bool:

@@ -98,9 +98,18 @@ def without_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         config: plain data: section → setting → value.
     """
-    known = [value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name) and len(value) >= _SHORTEST]
-    known.sort(key=len, reverse=True)  # the longer first: one may be a part of another
+    known = _known()
     return {key: _shown(key, value, known) for key, value in config.items()}
+
+
+def text_without_secrets(text: str) -> str:
+    """Return a text with `(hidden)` in place of log-ins in URLs and values of environment variables, as above."""
+    return _hidden_in(text, _known())
+
+
+def _known() -> list[str]:
+    known = [value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name) and len(value) >= _SHORTEST]
+    return sorted(known, key=len, reverse=True)  # the longer first: one may be a part of another
 
 
 def _shown(key: object, value: Any, known: list[str]) -> Any:
@@ -110,11 +119,13 @@ def _shown(key: object, value: Any, known: list[str]) -> Any:
         return {name: _shown(name, entry, known) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_shown(None, entry, known) for entry in value]
-    if not isinstance(value, str):
-        return value
+    return _hidden_in(value, known) if isinstance(value, str) else value
+
+
+def _hidden_in(text: str, known: list[str]) -> str:
     for secret in known:
-        value = value.replace(secret, HIDDEN)
-    return _PASSWORD_IN_URL.sub(HIDDEN, value)
+        text = text.replace(secret, HIDDEN)
+    return _PASSWORD_IN_URL.sub(HIDDEN, text)
 
 
 def _all_hidden(value: Any) -> Any:

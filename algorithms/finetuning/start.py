@@ -29,7 +29,7 @@ from algorithms.preflight.description import (
     to_result,
 )
 from algorithms.preflight.environments import validate_environment
-from algorithms.preflight.gpus import found_gpus
+from algorithms.preflight.gpus import count_for_card, found_gpus, other_card
 from algorithms.preflight.memory import CUDA_BYTES, LIBRARIES_BYTES, learner_bytes
 from algorithms.train.exit_codes import DONE, WRONG_INPUT
 from algorithms.train.places import check_place, check_writable
@@ -56,6 +56,7 @@ _WITHOUT_EFFECT = {
 def run(arguments: argparse.Namespace) -> int:
     """Check, begin or resume a run, as the command line says; return the exit code."""
     check_installed()
+    count_for_card(arguments.card, checks=arguments.check)
     if arguments.resume is not None:  # "" as of a variable that is not set
         return _resume(arguments)
     config, run = load(arguments.config, arguments.overrides, SFTConfig)
@@ -196,9 +197,10 @@ def _memory(config: SFTConfig, model: ModelFacts, rows: Rows) -> Line:
     libraries = CUDA_BYTES if gpus else LIBRARIES_BYTES
     needed = sum(parts.values()) + activations + libraries
     there = gpus.least_bytes if gpus else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    owner = "the card" if other_card() else "this machine"
     text = (
         f"{sum_text(parts)}; with activations of {micro} × {length} tokens, {bytes_text(activations)}, up to "
-        f"{bytes_text(needed)}, libraries included; this machine has {bytes_text(there)}"
+        f"{bytes_text(needed)}, libraries included; {owner} has {bytes_text(there)}"
     )
     enough = needed <= there
     fix = "fix: a smaller sft.micro_batch_size or sft.max_tokens, rl_module.gradient_checkpointing=true, or an adapter"

@@ -24,6 +24,7 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.machine import WITHOUT_ADAPTER
+from algorithms.config.placement import engine_in_int8
 from algorithms.config.rllib_arguments import check_callbacks
 from algorithms.evaluation.no_answer import MissingAnswersWatch
 from algorithms.evaluation.results import digest_model
@@ -138,7 +139,8 @@ class BaseAlgorithm(Algorithm):
         self.rollout_workers = RolloutWorkers(self.env_runner_group, self.learner_group, config)
         self._set_up_mechanisms(config)
         settings = config.env_runners_settings
-        self.mismatch_watch = MismatchWatch(settings.logp_mismatch_warning, (settings.dtype, module.dtype))
+        sampled_in = "int8" if engine_in_int8(config) else settings.dtype
+        self.mismatch_watch = MismatchWatch(settings.logp_mismatch_warning, (sampled_in, module.dtype))
         self.grading_watch = GradingWatch()
         self.missing_answers = MissingAnswersWatch(self.environments, self.tokenizer)
         self.skipped_steps = SkippedSteps(config.training_settings.max_skipped_steps)

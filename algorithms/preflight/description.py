@@ -13,6 +13,7 @@ from algorithms.preflight.chat_template import prompt_lines
 from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.environments import EnvironmentFacts
 from algorithms.preflight.fitting import NOT_ENOUGH, gpu_shortage, needed_gpu_bytes
+from algorithms.preflight.gpus import other_card
 from algorithms.preflight.memory import (
     LIBRARIES_BYTES,
     VLLM_BYTES,
@@ -184,6 +185,8 @@ def _has(config: "BaseConfig", there: Resources | None) -> tuple[str, bool]:
     if there is None:
         return "the cluster's resources are read when the run joins it", True
     needed, text = reserved(config), f"{there.where} has {there}"
+    if card := other_card():
+        text = f"counted for cards of {gib(card.least_bytes)}, not for this machine's"
     # A Ray of this machine alone is started with as many CPU slots as the actors ask for.
     few_cpus = needed.cpus > there.cpus and there.where != "this machine"
     if few_cpus or needed.gpus > there.gpus:

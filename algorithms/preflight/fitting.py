@@ -10,7 +10,7 @@ from algorithms.config.placement import engine_is_on_gpu, engine_share, shares_g
 from algorithms.models.names import ModelFacts
 from algorithms.preflight.activations import activation_bytes, microbatch_tokens
 from algorithms.preflight.context_window import ContextUse
-from algorithms.preflight.gpus import BFLOAT16_CAPABILITY, found_gpus
+from algorithms.preflight.gpus import BFLOAT16_CAPABILITY, found_gpus, other_card
 from algorithms.preflight.memory import (
     CACHE_OPTION,
     CACHE_VARIABLE,
@@ -85,7 +85,8 @@ def gpu_shortage(config: "BaseConfig", model: ModelFacts, use: ContextUse | None
     found = found_gpus()
     if found is None or not found.least_bytes or needed + CUDA_BYTES <= found.least_bytes:
         return ""
-    small = f"the smallest GPU here has {gib(found.least_bytes)}, {gib(CUDA_BYTES)} of it for CUDA{NOT_ENOUGH}"
+    which = "the card" if other_card() else "the smallest GPU here"
+    small = f"{which} has {gib(found.least_bytes)}, {gib(CUDA_BYTES)} of it for CUDA{NOT_ENOUGH}"
     return f"{small}; fix: {ways_to_fit(config, model, use, found.least_bytes)}"
 
 

@@ -1,5 +1,7 @@
 """The GPUs of this machine: what the driver lists, and what the installed torch can use of it."""
 
+import argparse
+import contextlib
 import functools
 import itertools
 import os
@@ -7,6 +9,8 @@ import re
 import subprocess
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from algorithms.config.errors import ConfigError, shown
 
 # First driver of each major version of CUDA. Source: NVIDIA, CUDA Compatibility, minor version compatibility.
 _LEAST_DRIVER = {"11": 450, "12": 525, "13": 580}
@@ -18,6 +22,8 @@ _NVIDIA_SMI = ("nvidia-smi", "--format=csv,noheader,nounits")
 # Old drivers know no compute capability, and answer nothing when they are asked for it.
 _QUERIES = ("driver_version,memory.total,compute_cap,name", "driver_version,memory.total")
 _NVIDIA_SMI_TIMEOUT_S = 20.0
+# More memory than any card has.
+_MOST_GIB = 1e6
 
 
 class GPU(NamedTuple):
@@ -32,10 +38,10 @@ class GPU(NamedTuple):
 
 @dataclass(frozen=True)
 class FoundGPUs:
-    """GPUs as the driver lists them.
+    """GPUs as the driver lists them, or cards that are not in this machine.
 
     Args:
-        driver: its version.
+        driver: its version; "" of other cards.
         least_bytes: memory of the smallest.
         gpus: those whose compute capability the driver names.
     """
@@ -53,9 +59,49 @@ class FoundGPUs:
 _GPU_NAMES = re.compile(r"(\d+|GPU-[\w-]+)(,(\d+|GPU-[\w-]+))*")
 
 
-@functools.cache
+_other_cards: list[FoundGPUs] = []
+
+
+def add_card_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--card`, for `count_for_card`."""
+    parser.add_argument(
+        "--card", metavar="GIB", help="with --check: count for GPUs of so much memory instead of this machine's"
+    )
+
+
+def count_for_card(gib: str | None, *, checks: bool) -> None:
+    """Have this process count for GPUs of so many GiB, as many as a run reserves, instead of this machine's.
+
+    Args:
+        gib: the argument; None changes nothing.
+        checks: whether `--check` was given.
+
+    Raises:
+        ConfigError: no size, or a run that would start.
+    """
+    if gib is None:
+        return
+    if not checks:
+        raise ConfigError("--card: is for --check alone; fix: add --check, or leave out --card")
+    with contextlib.suppress(ValueError):
+        if 0 < float(gib) < _MOST_GIB:
+            _other_cards[:] = [FoundGPUs("", int(float(gib) * 2**30))]
+            return
+    raise ConfigError(f"--card: {shown(gib)} is no memory in GiB; fix: what the card has, as in --card 22.5")
+
+
+def other_card() -> FoundGPUs | None:
+    """Return the card that this process counts for; None: this machine's own."""
+    return _other_cards[0] if _other_cards else None
+
+
 def found_gpus() -> FoundGPUs | None:
-    """Query the driver for this machine's visible GPUs; None without a driver, or if it does not answer."""
+    """Return this machine's visible GPUs, or the card to count for; None without a driver, or if it does not answer."""
+    return other_card() or _listed_gpus()
+
+
+@functools.cache
+def _listed_gpus() -> FoundGPUs | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     # CUDA takes names that the tool does not, such as beginnings of them: then it is asked for all GPUs.
     choices = [["-i", visible], []] if _GPU_NAMES.fullmatch(visible) else [[]]

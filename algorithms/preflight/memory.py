@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from algorithms.config.placement import engine_is_on_gpu, engine_share, engine_sleeps, shares_gpu
+from algorithms.config.placement import engine_in_int8, engine_is_on_gpu, engine_share, engine_sleeps, shares_gpu
 from algorithms.models.names import BYTES, ModelFacts
 from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.gpus import found_gpus
@@ -138,7 +138,9 @@ def _learner_bytes(config: "BaseConfig", model: ModelFacts, *, at_rest: bool = F
 def engine_weights(config: "BaseConfig", model: ModelFacts) -> int:
     """Return the bytes of an engine's weights on each of its GPUs."""
     runners = config.env_runners_settings
-    return -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)
+    # A byte each, beside a float32 scale for each output.
+    saved = model.weights_under_adapter(()) * (BYTES[runners.dtype] - 1) if engine_in_int8(config) else 0
+    return -(-(model.weight_bytes(runners.dtype) - saved) // runners.tensor_parallel_size)
 
 
 def engine_needs(config: "BaseConfig", model: ModelFacts) -> int:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from algorithms.preflight.gpus import (
     driver_problem,
     found_gpus,
     least_capability,
+    other_card,
     toolkit,
 )
 
@@ -110,7 +112,7 @@ def installation_lines(config: "BaseConfig") -> Iterator[tuple[str, str, bool]]:
 
     Each is a name, a text, and whether the GPUs that the configuration reserves can be used.
     """
-    if found := found_gpus():
+    if (found := found_gpus()) and found.driver:
         problem = driver_problem(found.driver, toolkit())
         told = f"NOT USABLE: {problem}" if problem else f"CUDA {toolkit()}"
         yield "driver of GPUs", f"NVIDIA {found.driver}; {told}", not (problem and reserved(config).gpus)
@@ -146,9 +148,14 @@ def reserved(config: "BaseConfig") -> Resources:
 
 
 def available() -> Resources | None:
-    """Return what the running Ray has, or else this machine; None on a cluster that is not joined yet."""
+    """Return what the running Ray has, or else this machine; None on a cluster that is not joined yet.
+
+    Of a card that is not here there are as many as are asked for.
+    """
     import ray
 
+    if other_card():
+        return Resources(os.cpu_count() or 1, math.inf, "this machine")
     if ray.is_initialized():
         total = ray.cluster_resources()
         return Resources(total.get("CPU", 0), total.get("GPU", 0), "the cluster")

@@ -35,7 +35,9 @@ def in_one_line(run: Callable[[], int], retry: str) -> int:
         ending = _ending(error, retry)
         if ending is None:
             raise
-        code, line = ending
+        from algorithms.config.secrets import text_without_secrets
+
+        code, line = ending[0], text_without_secrets(ending[1])
         print(line, file=sys.stderr)
         report_to_supervisor(ERROR, line)
         return code

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from algorithms.config.errors import ConfigError
 from algorithms.config.files import file_layers
 from algorithms.config.plain_yaml import load_yaml
+from algorithms.preflight.gpus import add_card_argument, count_for_card
 from algorithms.train.exit_codes import (
     DONE,
     INTERRUPTED,
@@ -111,6 +112,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.config.loading import load
 
+    count_for_card(arguments.card, checks=arguments.check)
     _choose_begun(arguments)
     if arguments.continue_run and arguments.resume is not None:
         begun = arguments.resume
@@ -275,4 +277,5 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--check", action="store_true", help="print what would run where and how much memory it needs, and exit"
     )
+    add_card_argument(parser)
     return parser

@@ -91,6 +91,13 @@ STEPS: tuple[Step, ...] = (
         _ONE_GPU,
         options={"vllm": {"quantization": "fp8"}},
     ),
+    Step(
+        "engine_int8",
+        "the same with rollouts in int8",
+        f"{_HERE}.engine:start_and_compare",
+        _ONE_GPU,
+        options={"vllm": {"quantization": "r3_int8"}},
+    ),
     *(
         Step(
             f"sleep_{way}",

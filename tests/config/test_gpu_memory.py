@@ -11,12 +11,12 @@ from algorithms.config.files import configs_folder
 from algorithms.config.loading import load
 from algorithms.config.placement import Placement, placement, transfer_kind
 from algorithms.models.names import ModelFacts
-from algorithms.preflight import check, fitting, memory, resources
+from algorithms.preflight import check, fitting, gpus, memory, resources
 from algorithms.preflight.activations import activation_bytes
 from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.description import Line, _gpu_lines, _place_lines
 from algorithms.preflight.fitting import gpu_shortage, ways_to_fit
-from algorithms.preflight.gpus import FoundGPUs
+from algorithms.preflight.gpus import FoundGPUs, count_for_card
 from algorithms.preflight.memory import gpu_memory, learner_bytes, learner_peak, least_gpu_bytes
 from algorithms.preflight.resources import Resources, reserved
 from algorithms.r3_grpo.config import R3GRPOConfig
@@ -292,3 +292,43 @@ def test_a_driver_that_is_too_old_is_missing_where_gpus_are_reserved(monkeypatch
     config.env_runners(num_gpus_per_env_runner=gpus)
     (row,) = (row for row in _place_lines(config) if row[0] == "driver of GPUs")
     assert "NOT USABLE: CUDA 13.0" in row.text and row.enough is enough
+
+
+def test_an_engine_in_int8_takes_a_byte_for_each_weight_of_its_linear_layers():
+    with sized("Qwen/Qwen3-4B") as (model, folder):
+        halves, bytes_ = (
+            resolve_config("own_model_1gpu.yaml", f"rl_module.model={folder}", *more)
+            for more in ([], ["env_runners.vllm={quantization: r3_int8}"])
+        )
+    saved = memory.engine_weights(halves, model) - memory.engine_weights(bytes_, model)
+    assert saved == model.weights_under_adapter(()) > 0.8 * model.parameters
+
+
+@pytest.fixture
+def no_other_card():
+    yield
+    gpus._other_cards.clear()
+
+
+def test_the_check_counts_for_a_card_that_is_not_here(no_other_card):
+    config = resolve_config("deepscaler_r1_1p5b_1gpu.yaml")
+    count_for_card("24", checks=True)
+    row = gpu_row(config, SMALL)
+    assert not row.enough and "; the card has 24.0 GiB, 1.5 GiB of it for CUDA: NOT ENOUGH; fix: " in row.text
+    (here,) = (row for row in _place_lines(config) if row[0] == "resources")
+    assert here.enough and here.text.endswith("counted for cards of 24.0 GiB, not for this machine's")
+    count_for_card("80", checks=True)
+    assert gpu_row(config, SMALL).enough
+    assert not [row for row in _place_lines(config) if row[0] in ("driver of GPUs", "GPU")]
+
+
+@pytest.mark.parametrize("given", ["x", "0", "-1", "nan", "inf", "1e30", "24GiB"])
+def test_what_is_no_size_of_a_card_is_refused(given, no_other_card):
+    with pytest.raises(ConfigError, match=r"^--card: .*; fix: .*--card 22\.5"):
+        count_for_card(given, checks=True)
+    assert gpus.other_card() is None
+
+
+def test_a_card_is_for_the_check_alone():
+    with pytest.raises(ConfigError, match="--card: is for --check alone; fix: add --check"):
+        count_for_card("24", checks=False)

@@ -5,7 +5,10 @@ from omegaconf import OmegaConf
 
 from algorithms.config import files
 from algorithms.config.errors import ConfigError
+from algorithms.config.loading import load
 from algorithms.config.secrets import HIDDEN, references, without_secrets
+from algorithms.grpo.config import GRPOConfig
+from algorithms.train.exit_codes import DONE, WRONG_INPUT, in_one_line
 
 CONFIG = {
     "algorithm": "grpo",
@@ -146,3 +149,15 @@ def test_a_section_that_comes_whole_from_a_variable_is_refused(monkeypatch, tmp_
     file.write_text("environment: ${oc.decode:${oc.env:WHOLE}}\n")
     with pytest.raises(ConfigError, match="config.yaml: environment: the whole section comes from an environment"):
         files._read(file)
+
+
+def test_the_line_of_an_error_hides_what_a_secret_variable_holds(monkeypatch, capsys):
+    monkeypatch.setenv("JUDGE_API_KEY", "sk-0123456789")
+
+    def fails() -> int:
+        load(None, ["rl_module.model=embedded:tiny", "training.lr=${oc.env:JUDGE_API_KEY}"], GRPOConfig)
+        return DONE
+
+    assert in_one_line(fails, retry="") == WRONG_INPUT
+    line = capsys.readouterr().err
+    assert line.startswith(f"error: training.lr: '{HIDDEN}' is not a number") and "sk-" not in line

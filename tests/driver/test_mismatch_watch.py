@@ -7,14 +7,20 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from algorithms.grpo.monitors import EXACT, ROUNDED, GradingWatch, MismatchWatch
+from algorithms.grpo.monitors import EXACT, IN_INT8, ROUNDED, GradingWatch, MismatchWatch
 
 FLOAT, MIXED = ("float32", "float32"), ("bfloat16", "float32")
 TOKENS = (12, 64)
 
 
 @pytest.mark.parametrize(
-    ("threshold", "dtypes", "limit"), [(None, FLOAT, EXACT), (None, MIXED, ROUNDED), (0.3, FLOAT, 0.3)]
+    ("threshold", "dtypes", "limit"),
+    [
+        (None, FLOAT, EXACT),
+        (None, MIXED, ROUNDED),
+        (None, ("int8", "float32"), IN_INT8),
+        (0.3, FLOAT, 0.3),
+    ],
 )
 def test_it_warns_above_what_the_types_explain_and_once(threshold, dtypes, limit):
     watch = MismatchWatch(threshold, dtypes)

@@ -30,6 +30,17 @@ class Pool:
     async def __call__(self, response):
         return float(made == [os.getpid()])  # in a fork it is another process
 
+class Together:
+    # answers nobody before all eight have asked
+    def __init__(self):
+        self.asked, self.all_there = 0, asyncio.Event()
+    async def __call__(self, response):
+        self.asked += 1
+        if self.asked == 8:
+            self.all_there.set()
+        await asyncio.wait_for(self.all_there.wait(), 120)
+        return 1.0
+
 def ends_its_process_once(response):
     mark = Path(__file__).with_suffix(".ended")
     if not mark.exists():
@@ -206,3 +217,15 @@ def test_training_and_evaluation_judge_in_them(runners: int, folder: Path, build
     assert algorithm.batch.record["reward/function/Pool"] == 1.0 and algorithm.batch.record["grading/errors"] == 0
     algorithm.evaluate()
     assert len(algorithm.evaluation.answers) == 2
+
+
+def test_all_responses_of_a_step_wait_for_their_judge_together(folder: Path, build: Any) -> None:
+    reward = f"{folder}/functions.py:Together"
+    config = GRPOConfig().environment(
+        "r3env/Function-v0", data="embedded:train", options={"reward": reward, "grading_timeout_s": 240}
+    )
+    config.training(group_size=4, queries_per_step=2)
+    config.env_runners(max_response_tokens=4, reward_actor={"replicas": 1, "num_cpus": 0.1})
+    algorithm = build(config)
+    algorithm.training_step()
+    assert algorithm.batch.record["reward/function/Together"] == 1.0 and algorithm.batch.record["grading/errors"] == 0

@@ -28,6 +28,7 @@ from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
 from algorithms.models.composite import text_config, text_name
+from algorithms.rollout.weight_sync import vllm_int8  # noqa: F401  # registers a quantization
 from algorithms.rollout.weight_sync.serialization import TENSORS
 
 # vLLM's name of a composite model's folder, of which only the text is read.

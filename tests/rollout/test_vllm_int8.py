@@ -1,0 +1,101 @@
+"""Rollouts in int8 by vLLM itself: what it computes, after each update too, and what training measures of it."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms.config.errors import ConfigError
+from algorithms.config.placement import INT8
+from algorithms.grpo.config import GRPOConfig
+from algorithms.rollout.engines.factory import make_engine
+
+from .conftest import VLLM_OPTIONS
+from .full_forward import logprobs
+from .test_vllm_engine import LIMIT, requests_of
+
+OPTIONS = VLLM_OPTIONS | {"quantization": INT8}
+
+
+@pytest.fixture(scope="module")
+def int8_engine(model_folder, end_tokens):
+    engine = make_engine(
+        "vllm", model=model_folder, dtype="float32", max_num_seqs=16, eos_token_ids=end_tokens, options=OPTIONS
+    )
+    yield engine
+    engine.close()
+
+
+def rounded(values):
+    """The nearest of 255 multiples of each row's scale, whose largest magnitude is exact."""
+    scale = values.abs().amax(-1, keepdim=True) / 127
+    return (values / scale).round() * scale
+
+
+def in_int8(policy):
+    """The same model in float32 whose linear layers round their weights, and each token of what they get."""
+    rounds = copy.deepcopy(policy)
+    for name, layer in rounds.named_modules():
+        if isinstance(layer, torch.nn.Linear) and name != "lm_head":
+            layer.weight.data = rounded(layer.weight.data)
+            layer.register_forward_pre_hook(lambda module, inputs: (rounded(inputs[0]),))
+    return rounds
+
+
+def mean_gap(policy, requests, completions):
+    pairs = zip(requests, completions, strict=True)
+    return np.concatenate([np.abs(c.logprobs - logprobs(policy, r.tokens, c.tokens)) for r, c in pairs]).mean()
+
+
+@pytest.mark.vllm
+def test_the_engine_computes_in_int8_and_quantizes_each_update(int8_engine, policy, prompts):
+    requests = requests_of(prompts)
+    generator = torch.Generator().manual_seed(0)
+    changed = copy.deepcopy(policy)
+    for version in range(3):
+        completions = int8_engine.generate(requests)
+        # A sum that is rounded otherwise may move an activation to the next code.
+        assert mean_gap(in_int8(changed), requests, completions) < 0.2 * mean_gap(changed, requests, completions)
+        with torch.no_grad():
+            for parameter in changed.parameters():
+                parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
+        int8_engine.load_weights(changed.state_dict(), version + 1)
+
+
+def in_one_process():
+    return (
+        GRPOConfig()
+        .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
+        .rl_module(model="embedded:tiny", dtype="float32")
+        .env_runners(
+            engine="vllm", num_threads=1, max_num_seqs=8, max_response_tokens=LIMIT, vllm=OPTIONS, dtype="float32"
+        )
+        .training(lr=1e-3, group_size=4, queries_per_step=6, importance_cap=1.001)
+        .evaluation(data=None)
+    )
+
+
+@pytest.mark.vllm
+def test_training_measures_the_mismatch_and_caps_the_weights(short_run_ray):
+    algorithm = in_one_process().build_algo()
+    try:
+        for _ in range(2):
+            algorithm.train()
+            record = algorithm.batch.record
+            assert 1e-3 < record["policy/logp_mismatch_max"] < 0.5
+            assert record["policy/is_bounded"] > 0
+            assert np.isfinite(record["policy/loss"])
+    finally:
+        algorithm.stop()
+
+
+def test_an_adapter_alone_brings_no_weights_to_quantize():
+    config = in_one_process().rl_module(lora_rank=4).env_runners(lora_weights="adapter")
+    with pytest.raises(ConfigError, match=r"quantization: .*env_runners.lora_weights=merged"):
+        config.validate()
+
+
+def test_without_a_cap_the_rounded_policy_is_refused():
+    with pytest.raises(ConfigError, match=r"quantization: .*training.importance_cap=2"):
+        in_one_process().training(importance_cap=0).validate()
