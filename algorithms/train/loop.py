@@ -141,12 +141,14 @@ class _Session:
         self._restore_results(changed_measurement(before, config_yaml))
         self.directory.write_config(config_yaml)
         self.checkpoints.delete_after(self.algo.steps_done)
+        repeated = len([row for row in self.directory.read_metrics() if row["step"] > self.algo.steps_done])
         self.directory.truncate_after(self.algo.steps_done)
         if checkpoint is None:
             self.record_settings()
         self.recorder.resume_settings(self._settings(), changed=changed_training(before, config_yaml))
         report_to_supervisor(DIRECTORY, str(self.directory.path))
-        print(printable(f"resumed {self.directory.path} after step {self.algo.steps_done}"), file=sys.stderr)
+        again = f"; later steps of metrics.jsonl, which are repeated: {repeated}" if repeated else ""
+        print(printable(f"resumed {self.directory.path} after step {self.algo.steps_done}{again}"), file=sys.stderr)
         if "before" not in self.evaluations and not self.algo.steps_done:
             self.evaluate("before")
         self._repeat_missed_evaluation(before)

@@ -1,6 +1,7 @@
 """Whatever ends a run leaves a checkpoint where one can be made; a stand-in plays the algorithm."""
 
 import os
+import shutil
 import signal
 
 import pytest
@@ -166,6 +167,18 @@ def test_a_resumed_run_makes_the_evaluation_that_did_not_end_and_has_it_in_its_r
     events = EventAccumulator(str(tmp_path / "run"), {SCALARS: 0})
     events.Reload()
     assert [event.step for event in events.Scalars("eval/pass@1")] == [0, 2, 3]
+
+
+def test_a_resume_says_how_many_steps_it_repeats(run, algorithm, tmp_path, capsys):
+    whole = algorithm.train
+    in_the_evaluation_after_its_second_step(algorithm, terminate_and_go_on_for_long)
+    settings = ["run.save_rollouts=false", "run.log_conversations=0", "run.checkpoint_every=1"]
+    assert run(f"run.dir={tmp_path}", "run.name=run", "run.steps=3", *settings)[0] == 130
+    algorithm.train = whole
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step_000002")
+    capsys.readouterr()
+    assert run("--resume", str(tmp_path / "run")) == (0, ["step_000001", "step_000002", "step_000003"])
+    assert " after step 1; later steps of metrics.jsonl, which are repeated: 1" in capsys.readouterr().err
 
 
 def test_a_learner_that_dies_in_an_evaluation_between_steps_leaves_no_checkpoint(run, algorithm, capsys):
