@@ -1,6 +1,6 @@
 r"""A reward from a judge behind HTTP, asked through one pool of connections that stays open.
 
-    python -m examples.http_judge 8009 &       # a judge to try it with
+    python -m examples.http_judge 8009 &       # a judge to try it with; 8009 0.3: an answer takes it 0.3 seconds
     python -m algorithms.grpo environment.id=r3env/Function-v0 environment.data=embedded:train \
         environment.options.reward=examples.http_judge:HttpJudge env_runners.reward_actor.replicas=1
 
@@ -12,6 +12,7 @@ the engine generates the others. A call that raises is repeated (`env_runners.re
 import json
 import re
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
@@ -38,12 +39,14 @@ class Judge(BaseHTTPRequestHandler):
     """Scores a response: 1 if its last number is the reference, 0.1 if it has another number."""
 
     protocol_version = "HTTP/1.1"  # connections stay open
+    takes_s = 0.0
 
     def do_POST(self) -> None:  # noqa: N802  the name is http.server's
         """Answer a request."""
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         numbers = re.findall(r"-?\d+", asked["response"])
         score = 1.0 if numbers[-1:] == [asked["reference"]] else 0.1 if numbers else 0.0
+        time.sleep(self.takes_s)
         body = json.dumps({"score": score}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -62,4 +65,5 @@ class JudgeServer(ThreadingHTTPServer):
 
 
 if __name__ == "__main__":
+    Judge.takes_s = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
     JudgeServer(("127.0.0.1", int(sys.argv[1])), Judge).serve_forever()

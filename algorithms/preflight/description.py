@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from algorithms.config.placement import WAYS, placement, sends_adapter, transfer_kind
+from algorithms.config.placement import WAYS, engine_in_int8, placement, sends_adapter, transfer_kind
 from algorithms.models.names import ModelFacts
 from algorithms.preflight.activations import activation_bytes, microbatch_tokens
 from algorithms.preflight.chat_template import prompt_lines
@@ -144,7 +144,8 @@ def _place_lines(config: "BaseConfig") -> Iterator[Line | tuple[str, str]]:
     runners, learners = config.env_runners_settings, config.learners_settings
     at_home = [("engine", runners.num_env_runners), ("learner", learners.num_learners)]
     yield "driver", ", ".join(["training loop", *(part for part, actors in at_home if not actors)])
-    engine = f"{runners.engine} engine in {runners.dtype}, {runners.max_num_seqs} responses at a time"
+    dtype = f"{runners.dtype} and int8" if engine_in_int8(config) else runners.dtype
+    engine = f"{runners.engine} engine in {dtype}, {runners.max_num_seqs} responses at a time"
     if runners.engine == "vllm" and not vllm_is_installed():
         engine += " (vLLM is not installed here)"
     each = (runners.num_cpus_per_env_runner, runners.num_gpus_per_env_runner)

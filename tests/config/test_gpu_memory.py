@@ -300,6 +300,8 @@ def test_an_engine_in_int8_takes_a_byte_for_each_weight_of_its_linear_layers():
             resolve_config("own_model_1gpu.yaml", f"rl_module.model={folder}", *more)
             for more in ([], ["env_runners.vllm={quantization: r3_int8}"])
         )
+    (engine,) = (row[1] for row in _place_lines(bytes_) if row[0] == "env runners")
+    assert "vllm engine in bfloat16 and int8, " in engine
     saved = memory.engine_weights(halves, model) - memory.engine_weights(bytes_, model)
     assert saved == model.weights_under_adapter(()) > 0.8 * model.parameters
 

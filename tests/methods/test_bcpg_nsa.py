@@ -63,6 +63,18 @@ def test_advantages_are_halved_on_correct_steps_of_failures_and_pay_for_the_dist
     assert one.metrics == pytest.approx({"bcpg_nsa/correct_steps": 4 / 7, "bcpg_nsa/distance": -2.0})
 
 
+def test_steps_are_looked_for_in_the_query_as_it_was_posed():
+    forms = {"variants": {"open": {"problem": "7 + 8 - 9", "answer": "6"}}}
+    given = services(
+        opened_tokenizer=SimpleNamespace(decode=lambda ids, **_: "".join(PIECES[token] for token in ids)),
+        info=lambda uid: forms,
+    )
+    one, asked = BcpgNsa(BcpgNsaSettings(tau=0), given), []
+    one.spans = lambda query, response: asked.append((query.problem, query.answer)) or []
+    one.before_advantages(StepBatch(0, groups=[Group(Prompt("q00", variant="open"), [sample(False)])]))
+    assert asked == [("7 + 8 - 9", "6")]
+
+
 def test_a_function_that_is_not_there_is_one_line():
     with pytest.raises(ConfigError, match=r"^bcpg_nsa\.steps: [^\n]*$"):
         BcpgNsa.check(BcpgNsaSettings(steps="json:no_such"), None)
