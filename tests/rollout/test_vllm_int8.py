@@ -9,7 +9,6 @@ import torch
 from algorithms.config.errors import ConfigError
 from algorithms.config.placement import INT8
 from algorithms.grpo.config import GRPOConfig
-from algorithms.rollout.engines.factory import make_engine
 
 from .conftest import VLLM_OPTIONS
 from .full_forward import logprobs
@@ -18,27 +17,20 @@ from .test_vllm_engine import LIMIT, requests_of
 OPTIONS = VLLM_OPTIONS | {"quantization": INT8}
 
 
-@pytest.fixture(scope="module")
-def int8_engine(model_folder, end_tokens):
-    engine = make_engine(
-        "vllm", model=model_folder, dtype="float32", max_num_seqs=16, eos_token_ids=end_tokens, options=OPTIONS
-    )
-    yield engine
-    engine.close()
-
-
-def rounded(values):
-    """The nearest of 255 multiples of each row's scale, whose largest magnitude is exact."""
-    scale = values.abs().amax(-1, keepdim=True) / 127
+def rounded(values, largest=127):
+    """The nearest multiples of each row's scale, whose largest magnitude is exact."""
+    scale = values.abs().amax(-1, keepdim=True) / largest
     return (values / scale).round() * scale
 
 
 def in_int8(policy):
     """The same model in float32 whose linear layers round their weights, and each token of what they get."""
+    from algorithms.rollout.weight_sync.vllm_int8 import largest_code  # vLLM is imported once its engine was made
+
     rounds = copy.deepcopy(policy)
     for name, layer in rounds.named_modules():
         if isinstance(layer, torch.nn.Linear) and name != "lm_head":
-            layer.weight.data = rounded(layer.weight.data)
+            layer.weight.data = rounded(layer.weight.data, largest_code())
             layer.register_forward_pre_hook(lambda module, inputs: (rounded(inputs[0]),))
     return rounds
 
@@ -46,21 +38,6 @@ def in_int8(policy):
 def mean_gap(policy, requests, completions):
     pairs = zip(requests, completions, strict=True)
     return np.concatenate([np.abs(c.logprobs - logprobs(policy, r.tokens, c.tokens)) for r, c in pairs]).mean()
-
-
-@pytest.mark.vllm
-def test_the_engine_computes_in_int8_and_quantizes_each_update(int8_engine, policy, prompts):
-    requests = requests_of(prompts)
-    generator = torch.Generator().manual_seed(0)
-    changed = copy.deepcopy(policy)
-    for version in range(3):
-        completions = int8_engine.generate(requests)
-        # A sum that is rounded otherwise may move an activation to the next code.
-        assert mean_gap(in_int8(changed), requests, completions) < 0.2 * mean_gap(changed, requests, completions)
-        with torch.no_grad():
-            for parameter in changed.parameters():
-                parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
-        int8_engine.load_weights(changed.state_dict(), version + 1)
 
 
 def in_one_process():
@@ -76,18 +53,36 @@ def in_one_process():
     )
 
 
-@pytest.mark.vllm
-def test_training_measures_the_mismatch_and_caps_the_weights(short_run_ray):
+@pytest.fixture(scope="module")
+def algorithm(short_run_ray):
     algorithm = in_one_process().build_algo()
-    try:
-        for _ in range(2):
-            algorithm.train()
-            record = algorithm.batch.record
-            assert 1e-3 < record["policy/logp_mismatch_max"] < 0.5
-            assert record["policy/is_bounded"] > 0
-            assert np.isfinite(record["policy/loss"])
-    finally:
-        algorithm.stop()
+    yield algorithm
+    algorithm.stop()
+
+
+@pytest.mark.vllm
+def test_training_measures_the_mismatch_and_caps_the_weights(algorithm):
+    for _ in range(2):
+        algorithm.train()
+        record = algorithm.batch.record
+        assert 1e-3 < record["policy/logp_mismatch_max"] < 0.5
+        assert record["policy/is_bounded"] > 0
+        assert np.isfinite(record["policy/loss"])
+
+
+@pytest.mark.vllm
+def test_the_engine_computes_in_int8_and_quantizes_each_update(algorithm, policy, prompts):
+    engine, requests = algorithm.env_runner_group.local_env_runner.engine, requests_of(prompts)
+    generator = torch.Generator().manual_seed(0)
+    changed = copy.deepcopy(policy)
+    for version in range(100, 103):
+        engine.load_weights(changed.state_dict(), version)
+        completions = engine.generate(requests)
+        # A sum that is rounded otherwise may move an activation to the next code.
+        assert mean_gap(in_int8(changed), requests, completions) < 0.2 * mean_gap(changed, requests, completions)
+        with torch.no_grad():
+            for parameter in changed.parameters():
+                parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
 
 
 def test_an_adapter_alone_brings_no_weights_to_quantize():

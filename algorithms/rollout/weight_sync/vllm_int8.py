@@ -6,19 +6,20 @@ mixture's experts stay in the engine's dtype. vLLM has the kernels, but uses the
 before; importing this module makes the name known to it.
 """
 
+import functools
 from typing import Any
 
 import torch
+from vllm import _custom_ops as ops
 from vllm.model_executor.kernels.linear import init_int8_linear_kernel
 from vllm.model_executor.layers.linear import LinearBase
 from vllm.model_executor.layers.quantization import register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 from vllm.model_executor.layers.quantization.online.fp8 import OnlineLinearBase
 from vllm.model_executor.utils import replace_parameter
+from vllm.platforms import current_platform
 
 from algorithms.config.placement import INT8
-
-LARGEST = 127
 
 
 @register_quantization_config(INT8)
@@ -85,6 +86,23 @@ class Int8Linear(OnlineLinearBase):
 
 def quantize(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return int8 codes [outputs, inputs] and float32 scales [outputs, 1], whose product is nearest to the weight."""
-    weight = weight.float()
-    scales = weight.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / LARGEST
-    return (weight / scales).round().clamp(-LARGEST, LARGEST).to(torch.int8), scales
+    weight, largest = weight.float(), largest_code()
+    scales = weight.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / largest
+    return (weight / scales).round().clamp(-largest, largest).to(torch.int8), scales
+
+
+@functools.cache
+def largest_code() -> int:
+    """Return 127, or 63 on a processor without VNNI: oneDNN sums pairs of products there in 16 bits, which saturate.
+
+    Source: oneDNN, "Nuances of int8 computations". It is found out by a product, which a limit of oneDNN's own
+    (`ONEDNN_MAX_CPU_ISA`) changes as well.
+    """
+    if not current_platform.is_cpu():
+        return 127
+    size, scale = 64, torch.ones(64, 1)
+    codes = torch.full((size, size), 127, dtype=torch.int8)
+    matrix = ops.create_onednn_scaled_mm(codes.t(), scale, torch.float32, True, False, 32)
+    found, tokens = torch.empty(1, size), torch.full((1, size), 127, dtype=torch.int8)
+    ops.onednn_scaled_mm(matrix, tokens, found, scale[:1], None, codes.sum(0, keepdim=True, dtype=torch.float32), None)
+    return 127 if (found == 127 * 127 * size).all() else 63
