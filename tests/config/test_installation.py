@@ -82,7 +82,7 @@ def test_only_visible_gpus_are_asked_for(tmp_path, monkeypatch, visible, asked):
     command.chmod(0o755)
     monkeypatch.setattr(gpus, "_NVIDIA_SMI", (str(command),))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpus.found_gpus.__wrapped__().gpus == (GPU("L4", (8, 9)),)
+    assert gpus._listed_gpus.__wrapped__().gpus == (GPU("L4", (8, 9)),)
     assert (tmp_path / "nvidia-smi.asked").read_text().strip() == asked
 
 
@@ -92,7 +92,7 @@ def test_a_driver_that_knows_a_gpu_by_another_name_is_asked_for_all(tmp_path, mo
     command.chmod(0o755)
     monkeypatch.setattr(gpus, "_NVIDIA_SMI", (str(command),))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8a5c")
-    assert gpus.found_gpus.__wrapped__().gpus == (GPU("L4", (8, 9)),)
+    assert gpus._listed_gpus.__wrapped__().gpus == (GPU("L4", (8, 9)),)
 
 
 def test_a_driver_that_knows_no_compute_capability_still_names_its_gpus(tmp_path, monkeypatch):
@@ -100,7 +100,7 @@ def test_a_driver_that_knows_no_compute_capability_still_names_its_gpus(tmp_path
     command.write_text("#!/bin/sh\ncase \"$*\" in *compute_cap*) exit 2;; *) echo '450.80.02, 16384';; esac\n")
     command.chmod(0o755)
     monkeypatch.setattr(gpus, "_NVIDIA_SMI", (str(command),))
-    assert gpus.found_gpus.__wrapped__() == FoundGPUs("450.80.02", 16384 * 2**20)
+    assert gpus._listed_gpus.__wrapped__() == FoundGPUs("450.80.02", 16384 * 2**20)
 
 
 V100, T4 = GPU("Tesla V100-SXM2-16GB", (7, 0)), GPU("Tesla T4", (7, 5))
@@ -146,7 +146,7 @@ def test_vllm_takes_float16_where_a_gpu_has_no_bfloat16(config, machine):
 
 def test_a_machine_without_a_driver_has_no_gpus(monkeypatch):
     monkeypatch.setattr(gpus, "_NVIDIA_SMI", ("a-command-that-is-not-there",))
-    assert gpus.found_gpus.__wrapped__() is None
+    assert gpus._listed_gpus.__wrapped__() is None
 
 
 def test_the_check_compares_driver_and_cuda(config, machine):

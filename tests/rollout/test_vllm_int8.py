@@ -40,13 +40,20 @@ def mean_gap(policy, requests, completions):
     return np.concatenate([np.abs(c.logprobs - logprobs(policy, r.tokens, c.tokens)) for r, c in pairs]).mean()
 
 
-def in_one_process():
+def one_runner():
     return (
         GRPOConfig()
         .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
         .rl_module(model="embedded:tiny", dtype="float32")
         .env_runners(
-            engine="vllm", num_threads=1, max_num_seqs=8, max_response_tokens=LIMIT, vllm=OPTIONS, dtype="float32"
+            engine="vllm",
+            num_env_runners=1,
+            num_cpus_per_env_runner=0.5,
+            num_threads=1,
+            max_num_seqs=8,
+            max_response_tokens=LIMIT,
+            vllm=OPTIONS,
+            dtype="float32",
         )
         .training(lr=1e-3, group_size=4, queries_per_step=6, importance_cap=1.001)
         .evaluation(data=None)
@@ -55,7 +62,8 @@ def in_one_process():
 
 @pytest.fixture(scope="module")
 def algorithm(short_run_ray):
-    algorithm = in_one_process().build_algo()
+    """Its engine has a process of its own: vLLM takes down what engines of one process share when one of them ends."""
+    algorithm = one_runner().build_algo()
     yield algorithm
     algorithm.stop()
 
@@ -72,12 +80,17 @@ def test_training_measures_the_mismatch_and_caps_the_weights(algorithm):
 
 @pytest.mark.vllm
 def test_the_engine_computes_in_int8_and_quantizes_each_update(algorithm, policy, prompts):
-    engine, requests = algorithm.env_runner_group.local_env_runner.engine, requests_of(prompts)
+    runners, requests = algorithm.env_runner_group, requests_of(prompts)
     generator = torch.Generator().manual_seed(0)
     changed = copy.deepcopy(policy)
     for version in range(100, 103):
-        engine.load_weights(changed.state_dict(), version)
-        completions = engine.generate(requests)
+        weights = {name: tensor.clone() for name, tensor in changed.state_dict().items()}
+
+        def answer(runner, weights=weights, version=version):
+            runner.engine.load_weights(weights, version)
+            return runner.engine.generate(requests)
+
+        (completions,) = runners.foreach_env_runner(answer, local_env_runner=False)
         # A sum that is rounded otherwise may move an activation to the next code.
         assert mean_gap(in_int8(changed), requests, completions) < 0.2 * mean_gap(changed, requests, completions)
         with torch.no_grad():
@@ -86,11 +99,11 @@ def test_the_engine_computes_in_int8_and_quantizes_each_update(algorithm, policy
 
 
 def test_an_adapter_alone_brings_no_weights_to_quantize():
-    config = in_one_process().rl_module(lora_rank=4).env_runners(lora_weights="adapter")
+    config = one_runner().rl_module(lora_rank=4).env_runners(lora_weights="adapter")
     with pytest.raises(ConfigError, match=r"quantization: .*env_runners.lora_weights=merged"):
         config.validate()
 
 
 def test_without_a_cap_the_rounded_policy_is_refused():
     with pytest.raises(ConfigError, match=r"quantization: .*training.importance_cap=2"):
-        in_one_process().training(importance_cap=0).validate()
+        one_runner().training(importance_cap=0).validate()
