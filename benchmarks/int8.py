@@ -4,7 +4,7 @@
     python -m benchmarks.int8 --dtype bfloat16
 
 Two vLLM engines of one model in one process answer the same prompts in turn; the ratio is the median over the pairs.
-The learner's log-probs are those of transformers in float32. Mean differences are over all sampled tokens, in nats.
+The learner's log-probs are in float32. Differences are over all sampled tokens, in nats.
 """
 
 import os
@@ -15,14 +15,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from algorithms.config.placement import INT8
+from algorithms.learner.forward import ForwardSettings, score
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.base import Completion, GenerationRequest
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.types import Sampling
+from benchmarks.gpu_steps.agreement import Agreement, compare, rows_of
 from benchmarks.real_model import real_model
 from benchmarks.record import benchmark_parser, empty_table, show
 
@@ -53,20 +54,19 @@ def main() -> None:
         )
         for options in ({}, {"quantization": INT8})
     ]
-    seconds: tuple[list[float], list[float]] = ([], [])
+    sampling = Sampling(1.0, 1.0, arguments.tokens)
+    requests = [GenerationRequest(prompts[i % len(prompts)], i, sampling) for i in range(arguments.responses)]
+    rates: tuple[list[float], list[float]] = ([], [])
     answers: list[list[Completion]] = [[], []]
-    requests: list[GenerationRequest] = []
     for pair in range(-1, arguments.pairs):  # the first pair warms up
-        sampling = Sampling(1.0, 1.0, arguments.tokens)
-        requests = [GenerationRequest(prompts[i % len(prompts)], i, sampling) for i in range(arguments.responses)]
         for side in (0, 1) if pair % 2 else (1, 0):
             started = time.perf_counter()
             answers[side] = engines[side].generate(requests)
             if pair >= 0:
-                seconds[side].append(time.perf_counter() - started)
-    gaps = [_gaps(model, requests, completions) for completions in answers]
-    _report(arguments, answers, seconds, gaps)
-    del engines
+                tokens = sum(len(completion.tokens) for completion in answers[side])
+                rates[side].append(tokens / (time.perf_counter() - started))
+    _report(arguments, rates, [_agreement(model, requests, completions) for completions in answers])
+    sys.stdout.flush()
     os._exit(0)  # engines in one process do not always end
 
 
@@ -75,35 +75,20 @@ def _prompt(tokenizer: Any, topic: str) -> np.ndarray:
     return np.array(tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=False), np.int32)
 
 
-@torch.no_grad()
-def _gaps(model: str, requests: Sequence[GenerationRequest], completions: Sequence[Completion]) -> np.ndarray:
-    """Return log-prob(engine) - log-prob(learner) of all sampled tokens."""
-    learner, found = load_causal_lm(model, "float32").eval(), []
-    for request, completion in zip(requests, completions, strict=True):
-        tokens = torch.from_numpy(np.concatenate([request.tokens, completion.tokens]).astype(np.int64))[None]
-        scores = learner(tokens).logits[0, len(request.tokens) - 1 : -1].log_softmax(-1)
-        chosen = scores.gather(1, tokens[0, len(request.tokens) :, None])[:, 0]
-        found.append(completion.logprobs - chosen.numpy())
-    return np.concatenate(found)
+def _agreement(model: str, requests: Sequence[GenerationRequest], completions: Sequence[Completion]) -> Agreement:
+    learner, rows = load_causal_lm(model, "float32").eval(), rows_of(requests, completions)
+    scored = score(learner, rows, ForwardSettings(), entropy=False)
+    return compare(rows, [logprobs for logprobs, _ in scored])
 
 
-def _report(
-    arguments: Any, answers: Sequence[Sequence[Completion]], seconds: Sequence[list[float]], gaps: Sequence[np.ndarray]
-) -> None:
-    columns = ("engine", "tokens/s", "mean |difference|", "largest", "mean (KL)")
+def _report(arguments: Any, rates: Sequence[list[float]], agreements: Sequence[Agreement]) -> None:
+    columns = ("engine", "tokens/s", "mean |difference|", "largest")
     table = empty_table("vLLM's rollouts of SmolLM2-135M-Instruct", *columns)
-    rates = [
-        [sum(len(c.tokens) for c in side) / s for s in times] for side, times in zip(answers, seconds, strict=True)
-    ]
-    for name, side, gap in zip((arguments.dtype, f"int8, else {arguments.dtype}"), rates, gaps, strict=True):
-        cells = (
-            f"{statistics.median(side):,.0f}",
-            *(f"{x:.2g}" for x in (abs(gap).mean(), abs(gap).max(), gap.mean())),
-        )
-        table.add_row(name, *cells)
+    for name, side, found in zip((arguments.dtype, f"int8, else {arguments.dtype}"), rates, agreements, strict=True):
+        table.add_row(name, f"{statistics.median(side):,.0f}", f"{found.mean:.2g}", f"{found.largest:.2g}")
     ratios = [b / a for a, b in zip(*rates, strict=True)]
     table.caption = f"int8 is {statistics.median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f})"
-    show([table], arguments, {"ratio": statistics.median(ratios), "mean_gap": float(abs(gaps[1]).mean())})
+    show([table], arguments, {"ratios": ratios, "agreements": [found.figures for found in agreements]})
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ _RULES: tuple[tuple[Callable[[Any], Any], str], ...] = (
         "or env_runners.lora_weights=merged",
     ),
     (
-        lambda s: engine_in_int8(s.config) and s.training.importance_cap == 0,
+        lambda s: _makes_learners(s) and engine_in_int8(s.config) and s.training.importance_cap == 0,
         f"env_runners.vllm.quantization: {INT8} samples with a rounded policy, which training.importance_cap=0 leaves "
         "uncorrected; fix: training.importance_cap=2",
     ),

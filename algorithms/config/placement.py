@@ -121,7 +121,8 @@ def sends_adapter(config: "BaseConfig") -> bool:
 
 def engine_in_int8(config: "BaseConfig") -> bool:
     """Return whether engines quantize the linear layers of what they get."""
-    return config.env_runners_settings.vllm.get("quantization") == INT8
+    runners = config.env_runners_settings
+    return runners.engine == "vllm" and runners.vllm.get("quantization") == INT8
 
 
 def engine_is_on_gpu(config: "BaseConfig") -> bool:

@@ -185,8 +185,8 @@ def _has(config: "BaseConfig", there: Resources | None) -> tuple[str, bool]:
     """Write what there is, and say whether it is enough."""
     if there is None:
         return "the cluster's resources are read when the run joins it", True
-    needed, text = reserved(config), f"{there.where} has {there}"
-    if card := other_card():
+    needed, card, text = reserved(config), other_card(), f"{there.where} has {there}"
+    if card:
         text = f"counted for cards of {gib(card.least_bytes)}, not for this machine's"
     # A Ray of this machine alone is started with as many CPU slots as the actors ask for.
     few_cpus = needed.cpus > there.cpus and there.where != "this machine"

@@ -1,4 +1,4 @@
-"""The GPUs of this machine: what the driver lists, and what the installed torch can use of it."""
+"""The GPUs that a check counts with: what this machine's driver lists and torch can use, or a card that is not here."""
 
 import argparse
 import contextlib

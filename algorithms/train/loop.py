@@ -141,8 +141,7 @@ class _Session:
         self._restore_results(changed_measurement(before, config_yaml))
         self.directory.write_config(config_yaml)
         self.checkpoints.delete_after(self.algo.steps_done)
-        repeated = len([row for row in self.directory.read_metrics() if row["step"] > self.algo.steps_done])
-        self.directory.truncate_after(self.algo.steps_done)
+        repeated = self.directory.truncate_after(self.algo.steps_done)
         if checkpoint is None:
             self.record_settings()
         self.recorder.resume_settings(self._settings(), changed=changed_training(before, config_yaml))

@@ -55,10 +55,17 @@ def drop_torn_line(path: Path) -> None:
             file.truncate(whole)
 
 
-def keep_until(path: Path, step: int) -> None:
-    """Drop the rows of later steps, and an incomplete last line; the rows before stay as they are, byte for byte."""
-    if path.exists():
-        write_text(path, path.read_bytes()[: bytes_until(path, step)].decode())
+def keep_until(path: Path, step: int) -> int:
+    """Drop the rows of later steps, and an incomplete last line; the rows before stay as they are, byte for byte.
+
+    Returns:
+        How many whole rows were dropped.
+    """
+    if not path.exists():
+        return 0
+    stored, end = path.read_bytes(), bytes_until(path, step)
+    write_text(path, stored[:end].decode())
+    return stored.count(b"\n", end)
 
 
 def bytes_until(path: Path, step: int) -> int:

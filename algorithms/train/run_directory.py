@@ -180,17 +180,22 @@ class RunDirectory:
         """Return the stored rows in order, without a torn last line; empty before the first step."""
         return metrics_file.read(self.metrics_file)
 
-    def truncate_after(self, step: int) -> None:
-        """Delete metrics, conversations and rollouts of the steps after `step`, which a resumed run repeats."""
+    def truncate_after(self, step: int) -> int:
+        """Delete metrics, conversations and rollouts of the steps after `step`, which a resumed run repeats.
+
+        Returns:
+            How many rows of metrics were deleted.
+        """
         self.delete_leftovers()
         manifest.forget_after(self.path, step)
         self._hashed.clear()
-        for rows in (self.metrics_file, self.conversations_file):
-            metrics_file.keep_until(rows, step)
+        dropped = metrics_file.keep_until(self.metrics_file, step)
+        metrics_file.keep_until(self.conversations_file, step)
         for file in self.rollouts_folder.glob("step-*.parquet"):
             if int(file.stem.removeprefix("step-")) > step:
                 file.unlink()
         self._last_step = None
+        return dropped
 
     def rollout_file(self, step: int) -> Path:
         """Return the path of a step's rollouts, written or not."""

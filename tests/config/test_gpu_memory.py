@@ -1,11 +1,13 @@
 """What each shipped layout asks of its GPUs, computed from the models' sizes, without the models."""
 
+import functools
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from algorithms import sft
 from algorithms.config.errors import ConfigError
 from algorithms.config.files import configs_folder
 from algorithms.config.loading import load
@@ -20,6 +22,8 @@ from algorithms.preflight.gpus import FoundGPUs, count_for_card
 from algorithms.preflight.memory import gpu_memory, learner_bytes, learner_peak, least_gpu_bytes
 from algorithms.preflight.resources import Resources, reserved
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.train.exit_codes import DONE, WRONG_INPUT
+from algorithms.train.main import main
 from website.memory import sized
 
 SMALL = ModelFacts("1.5B", "Qwen2ForCausalLM", 1_777_088_000, 28, 2, 128, 131_072)
@@ -331,6 +335,14 @@ def test_what_is_no_size_of_a_card_is_refused(given, no_other_card):
     assert gpus.other_card() is None
 
 
-def test_a_card_is_for_the_check_alone():
-    with pytest.raises(ConfigError, match="--card: is for --check alone; fix: add --check"):
-        count_for_card("24", checks=False)
+@pytest.mark.parametrize("command", [functools.partial(main, "grpo"), sft.main])
+def test_a_card_is_for_the_check_alone(command, capsys):
+    assert command(["--card", "24"]) == WRONG_INPUT
+    assert capsys.readouterr().err.startswith("error: --card: is for --check alone; fix: add --check")
+
+
+@pytest.mark.parametrize("given", [[], ["learners.num_gpus_per_learner=1"]])
+def test_the_command_counts_for_the_card(given, no_other_card, capsys):
+    assert main("grpo", ["--check", "--card", "24", "run.dir=/tmp", *given]) == DONE
+    said = "counted for cards of 24.0 GiB, not for this machine's" + (": NONE IS USED" if not given else "")
+    assert said in capsys.readouterr().out

@@ -30,7 +30,7 @@ def test_the_policy_learns_to_call_the_calculator(tmp_path, ray_session):
         *(f"environment.data={tmp_path}/base/train.jsonl", f"evaluation.data={tmp_path}/base/heldout.jsonl"),
         *("environment.instruction=''", "environment.max_turns=3", f"rl_module.model={tmp_path}/base"),
         *("env_runners.max_response_tokens=12", "training.lr=1e-3", "training.warmup_steps=0"),
-        *("training.queries_per_step=8", "run.steps=8", f"run.dir={tmp_path}", "run.name=run"),
+        *("run.steps=8", f"run.dir={tmp_path}", "run.name=run"),
         *("evaluation.samples=1", "evaluation.k=[1]", "evaluation.limit=3"),
     ]
     assert main("grpo", settings) == 0
@@ -38,8 +38,7 @@ def test_the_policy_learns_to_call_the_calculator(tmp_path, ray_session):
     used = [row["tools/used"] for row in rows]
     assert used[0] < 0.4 and min(used[-3:]) > 0.8
     correct = [row["reward/correct"] for row in rows]
-    # By 0.1 or more on some processors: the base that is made here is another one on each kind.
-    assert sum(correct[1:]) / len(correct[1:]) > correct[0] + 0.03
+    assert sum(correct[-3:]) > 3 * correct[0] + 0.3
     assert all(row["rollout/environment_errors"] == 0 and row["tools/failed"] < 0.5 for row in rows)
     assert max(row["policy/logp_mismatch_max"] for row in rows) < 1e-3, "the tokens of tools' turns are the engine's"
     last = [row for row in pq.read_table(tmp_path / "run" / "rollouts").to_pylist() if row["step"] == 8]

@@ -8,11 +8,10 @@ import torch
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.placement import INT8
-from algorithms.grpo.config import GRPOConfig
 
 from .conftest import VLLM_OPTIONS
 from .full_forward import logprobs
-from .test_vllm_engine import LIMIT, requests_of
+from .test_vllm_engine import requests_of, two_vllm_actors
 
 OPTIONS = VLLM_OPTIONS | {"quantization": INT8}
 
@@ -41,28 +40,12 @@ def mean_gap(policy, requests, completions):
 
 
 def one_runner():
-    return (
-        GRPOConfig()
-        .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
-        .rl_module(model="embedded:tiny", dtype="float32")
-        .env_runners(
-            engine="vllm",
-            num_env_runners=1,
-            num_cpus_per_env_runner=0.5,
-            num_threads=1,
-            max_num_seqs=8,
-            max_response_tokens=LIMIT,
-            vllm=OPTIONS,
-            dtype="float32",
-        )
-        .training(lr=1e-3, group_size=4, queries_per_step=6, importance_cap=1.001)
-        .evaluation(data=None)
-    )
+    """Its engine has a process of its own: vLLM takes down what engines of one process share when one of them ends."""
+    return two_vllm_actors().env_runners(num_env_runners=1, vllm=OPTIONS).training(importance_cap=1.001)
 
 
 @pytest.fixture(scope="module")
 def algorithm(short_run_ray):
-    """Its engine has a process of its own: vLLM takes down what engines of one process share when one of them ends."""
     algorithm = one_runner().build_algo()
     yield algorithm
     algorithm.stop()
