@@ -2,6 +2,7 @@
 
     python -m benchmarks.laptop_math runs/laptop-math "GRPO, lr 1e-5"   # add a run, and print the table
     python -m benchmarks.laptop_math                                    # print the table of the records
+    python -m benchmarks.laptop_math --cut svamp.jsonl FOLDER           # SVAMP's problems, as the sweep cuts them
 
 A record has the arm, the settings that a sweep varies, the cost, and the metrics of both evaluations with the interval
 of the gain over problems. No text of a problem is in it.
@@ -9,7 +10,9 @@ of the gain over problems. No text of a problem is in it.
 
 import argparse
 import json
+import random
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,8 @@ VARIED = {
     "sft": ("rows", "batch_size", "lr", "epochs", "steps"),
     "training": ("lr", "group_size", "queries_per_step"),
 }
+# Problems of SVAMP's 1,000; `test` is for the arm that was chosen.
+PARTS = {"train": 550, "development": 150, "test": 300}
 Record = Mapping[str, Any]
 
 
@@ -89,8 +94,27 @@ def table(records: Sequence[Record]) -> str:
     return "\n".join(lines)
 
 
+def cut(source: Path, folder: Path) -> None:
+    """Write SVAMP's problems, in an order by chance, as `svamp-PART.jsonl` for each of `PARTS`.
+
+    Args:
+        source: JSON lines with the column `ID`, in any order.
+        folder: for the files; must exist.
+
+    Raises:
+        ValueError: the file does not have that many lines.
+    """
+    lines = sorted(source.read_text(encoding="utf-8").splitlines(), key=lambda line: json.loads(line)["ID"])
+    if len(lines) != sum(PARTS.values()):
+        raise ValueError(f"{source} has {len(lines)} problems instead of {sum(PARTS.values())}")
+    random.Random(0).shuffle(lines)
+    rest = iter(lines)
+    for part, count in PARTS.items():
+        write_text(folder / f"svamp-{part}.jsonl", "".join(f"{line}\n" for line in islice(rest, count)))
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    """Add a run where one is named, and print the table."""
+    """Add a run where one is named, and print the table; or cut a file."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.laptop_math", description=(__doc__ or "").splitlines()[0]
     )
@@ -99,7 +123,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--note", default="", help="what a reader must know of it")
     parser.add_argument("--commit", default="", help="of the code that trained; default: of this code")
     parser.add_argument("--records", type=Path, default=RECORDS, help="file of records")
+    parser.add_argument("--cut", nargs=2, type=Path, metavar=("SVAMP", "FOLDER"), help="cut SVAMP's file, and end")
     given = parser.parse_args(argv)
+    if given.cut:
+        cut(*given.cut)
+        return
     if given.run:
         add(read_run(given.run, given.arm or given.run.name, given.note, given.commit), given.records)
     print(table(read_records(given.records)))

@@ -15,7 +15,7 @@ import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import httpx
+import aiohttp
 
 
 class HttpJudge:
@@ -24,15 +24,21 @@ class HttpJudge:
     url = "http://127.0.0.1:8009"
 
     def __init__(self) -> None:
-        # httpx's own limits are 5 seconds and 100 connections; the actor has its own.
-        limits = httpx.Limits(max_connections=None)
-        self.client = httpx.AsyncClient(base_url=self.url, timeout=None, limits=limits)
+        self.session: aiohttp.ClientSession | None = None
 
     async def __call__(self, problem: str, response: str, answer: str) -> float:
         """Return the judge's score of a response."""
-        reply = await self.client.post("/judge", json={"problem": problem, "response": response, "reference": answer})
-        reply.raise_for_status()
-        return float(reply.json()["score"])
+        asked = {"problem": problem, "response": response, "reference": answer}
+        async with self.connect().post("/judge", json=asked) as reply:
+            return float((await reply.json(content_type=None))["score"])
+
+    def connect(self) -> aiohttp.ClientSession:
+        """Return the pool of connections; it belongs to the loop that runs the calls."""
+        if self.session is None:
+            # aiohttp's own limits are 5 minutes and 100 connections; the actor has its own.
+            connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
+            self.session = aiohttp.ClientSession(self.url, connector=connector, timeout=timeout, raise_for_status=True)
+        return self.session
 
 
 class Judge(BaseHTTPRequestHandler):
