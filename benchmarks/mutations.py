@@ -88,7 +88,7 @@ def places(file: Path) -> Iterator[Place]:
             continue
         match node:
             case ast.Compare(left=left, ops=[operator], comparators=[right]) if type(operator) in OPERATORS:
-                after = f"({text(left)} {OPERATORS[type(operator)]} {text(right)})"
+                after = f"(({text(left)}) {OPERATORS[type(operator)]} ({text(right)}))"
             case ast.BinOp(left=left, op=operator, right=right) if type(operator) in OPERATORS:
                 after = f"(({text(left)}) {OPERATORS[type(operator)]} ({text(right)}))"
             case ast.BoolOp(op=operator, values=values):
