@@ -17,9 +17,10 @@ import numpy as np
 import yaml
 from scipy import stats
 
+from algorithms.utils.provenance import code_commit
 from benchmarks import laptop
 from benchmarks.ablation.command import main as train
-from benchmarks.ablation.intervals import Interval
+from benchmarks.ablation.intervals import Interval, t_interval
 from benchmarks.laptop import Run, by_arm, mean, percent, with_ends
 from benchmarks.looks import TITLES
 
@@ -83,23 +84,87 @@ def crossed_interval(values: np.ndarray) -> Interval:
     return Interval(float(mean), float(mean - half), float(mean + half), seeds)
 
 
+Pair = tuple[Run, Run]
+
+
+def pairs(runs: Sequence[Run], arm: str, reference: str) -> list[Pair]:
+    """Return an arm's and the reference's runs of each common seed."""
+    own, other = ({run.seed: run for run in runs if run.arm == name} for name in (arm, reference))
+    return [(own[seed], other[seed]) for seed in sorted(own.keys() & other.keys())]
+
+
+def differences(paired: Sequence[Pair], without: str = "") -> np.ndarray:
+    """Return by how much more an arm's run solves each held-out problem at its end than the reference's.
+
+    Args:
+        paired: runs of a seed.
+        without: a kind of problem that is left out.
+
+    Returns:
+        [seeds, problems].
+    """
+    levels = paired[0][0].after.get("levels", {})
+    uids = [uid for uid in sorted(paired[0][0].after["correct"]) if not without or levels[uid] != without]
+    return np.array([[own.after["correct"][u] - other.after["correct"][u] for u in uids] for own, other in paired])
+
+
 def ahead(runs: Sequence[Run], arm: str, reference: str) -> Interval | None:
     """Return an arm's final held-out pass@1 minus the reference's over common seeds; None with fewer than two."""
-    own, other = ({run.seed: run for run in runs if run.arm == name} for name in (arm, reference))
-    seeds = sorted(own.keys() & other.keys())
-    if len(seeds) < 2:
-        return None
-    uids = sorted(own[seeds[0]].after["correct"])
-    shares = (
-        np.array([[run[seed].after["correct"][uid] for uid in uids] for seed in seeds], float) for run in (own, other)
+    paired = pairs(runs, arm, reference)
+    return crossed_interval(differences(paired)) if len(paired) > 1 else None
+
+
+def doubts(runs: Sequence[Run], arm: str = "r3", reference: str = "grpo") -> str:
+    """Tabulate what becomes of a difference when it is taken in other ways than the registered one.
+
+    Raises:
+        ValueError: the two arms have fewer than three seeds in common, so that single ones cannot be left out.
+    """
+    paired = pairs(runs, arm, reference)
+    if len(paired) < 3:
+        raise ValueError(f"{arm} and {reference} have {len(paired)} seeds in common instead of three or more")
+    found = {"as registered": crossed_interval(differences(paired))}
+    found["errors pooled over all arms"] = _pooled(runs, arm, reference)
+    alike = [pair for pair in paired if pair[0].before["correct"] == pair[1].before["correct"]]
+    if 1 < len(alike) < len(paired):
+        seeds = ", ".join(str(own.seed) for own, _ in alike)
+        found[f"seeds on one kind of processor: {seeds}"] = crossed_interval(differences(alike))
+    kinds = {kind: differences(paired, kind) for kind in sorted(set(paired[0][0].after["levels"].values()))}
+    # The kind that the difference owes most to is that whose absence leaves the least of it.
+    sign = np.sign(found["as registered"].mean)
+    most = min(kinds, key=lambda kind: float(sign * kinds[kind].mean()))
+    found[f"without `{most}`"] = crossed_interval(kinds[most])
+    half = min(run.curve[-1][0] for pair in paired for run in pair) / 2
+    at_half = [np.diff([np.interp(half, *np.transpose(run.curve)) for run in pair[::-1]])[0] for pair in paired]
+    found[f"at {half / 1000:.0f}k tokens, by seed"] = t_interval(at_half)
+    found["mean over the run, by seed"] = t_interval([area(own) - area(other) for own, other in paired])
+    title = f"{TITLES.get(arm, arm)}, minus {TITLES.get(reference, reference)} [95 %]"
+    return "\n".join(
+        [f"| taken | {title} |", "|---|---|", *(f"| {n} | {with_ends(gap)} |" for n, gap in found.items())]
     )
-    return crossed_interval(np.subtract(*shares))
+
+
+def _pooled(runs: Sequence[Run], arm: str, reference: str) -> Interval:
+    """Return a difference of means with the error of a two-way layout of all arms and their common seeds."""
+    arms = by_arm(runs)
+    seeds = set.intersection(*({run.seed for run in own} for own in arms.values()))
+    values = {name: np.array([_end(run) for run in own if run.seed in seeds]) for name, own in arms.items()}
+    table = np.array(list(values.values()))
+    rest = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
+    freedom = (len(arms) - 1) * (len(seeds) - 1)
+    half = stats.t.ppf(0.975, freedom) * np.sqrt(2 * (rest**2).sum() / freedom / len(seeds))
+    gap = values[arm].mean() - values[reference].mean()
+    return Interval(float(gap), float(gap - half), float(gap + half), len(seeds))
+
+
+def _end(run: Run) -> float:
+    return float(run.after["metrics"]["pass@1"])
 
 
 def compared(runs: Sequence[Run]) -> str:
-    """Tabulate each arm's pass@1 at the end and over the run, its differences to GRPO and to R³, and its cost."""
+    """Tabulate each arm's pass@1 before, after and over the run, its differences to GRPO and to R³, and its cost."""
     gaps = [f"minus {name} [95 %]" for name in REFERENCES.values()]
-    heads = ("arm", "seeds", "before", "after", "over the run", *gaps, "tokens", "CPU s a 1,000 tokens")
+    heads = ("arm", "seeds", "before", "after", *gaps, "over the run", "truncated", "tokens", "CPU s a 1,000 tokens")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for arm, own in by_arm(runs).items():
         cells = [
@@ -107,8 +172,9 @@ def compared(runs: Sequence[Run]) -> str:
             str(len(own)),
             percent(mean(own, "before", "pass@1")),
             percent(mean(own, "after", "pass@1")),
-            percent(float(np.mean([area(run) for run in own]))),
             *(_difference(runs, arm, reference) for reference in REFERENCES),
+            percent(float(np.mean([area(run) for run in own]))),
+            percent(mean(own, "after", "truncated")),
             f"{np.mean([run.generated_tokens for run in own]):,.0f}",
             f"{np.mean([1000 * run.cpu_s / run.generated_tokens for run in own]):.1f}",
         ]
@@ -139,6 +205,18 @@ def _difference(runs: Sequence[Run], arm: str, reference: str) -> str:
     return with_ends(gap) if gap else ""
 
 
+def _other_code(regime: str, folder: Path, trains: bool) -> str:
+    """Return what is wrong if a folder's runs, or those to train, are of another commit than the recorded ones."""
+    found = {run.commit for run in laptop.read_runs(folder)} | ({code_commit() or ""} if trains else set())
+    known = {run.commit for run in read(regime)}
+    if not known or found <= known:
+        return ""
+    return (
+        f"{folder}: runs of {', '.join(sorted(found - known))} cannot join those of {', '.join(sorted(known))} in "
+        f"{records(regime).name}; fix: train in a checkout of that commit"
+    )
+
+
 def main() -> int:
     """Train where asked, add runs, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -149,6 +227,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.run and not given.folder:
         parser.error("--run needs a regime and a folder")
+    if given.folder and (fault := _other_code(given.regime, given.folder, bool(given.run))):
+        parser.error(fault)
     if given.run:
         protocol = yaml.safe_load(PROTOCOL.read_text("utf-8"))
         code = train([*ablation(protocol, given.regime, given.folder, given.group), "--parallel", str(given.run)])
@@ -158,7 +238,8 @@ def main() -> int:
         if given.folder:
             laptop.add(given.folder, records(regime))
         if runs := read(regime):
-            print(f"{regime}\n\n{compared(runs)}\n\n{laptop.by_seed(runs)}\n\n{acting(runs)}\n")
+            shown = (compared, doubts, laptop.by_seed, laptop.by_kind, acting)
+            print("\n\n".join([regime, *(table(runs) for table in shown), ""]))
     return 0
 
 

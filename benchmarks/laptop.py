@@ -94,7 +94,7 @@ def read_run(folder: Path) -> Run | None:
         arm=arm,
         seed=int(seed),
         commit=summary["code"]["commit"] or "",
-        machine=machine(),
+        machine=summary.get("machine", f"not recorded; added on {machine()}"),
         steps=summary["steps"],
         generated_tokens=summary["generated_tokens"],
         wall_s=summary["wall_s"],
@@ -107,9 +107,14 @@ def read_run(folder: Path) -> Run | None:
     )
 
 
+def read_runs(folder: Path) -> list[Run]:
+    """Return the finished runs of an ablation's folder; none without it."""
+    return [run for path in sorted(folder.glob("*-[0-9]*")) if path.is_dir() and (run := read_run(path))]
+
+
 def add(folder: Path, file: Path) -> None:
     """Add the finished runs of an ablation's folder to the records, in place of those of the same arm and seed."""
-    found = [run for path in sorted(folder.glob("*-[0-9]*")) if path.is_dir() and (run := read_run(path))]
+    found = read_runs(folder)
     new = {(run.arm, run.seed) for run in found}
     kept = [run for run in read_records(file) if (run.arm, run.seed) not in new]
     lines = [json.dumps(asdict(run), ensure_ascii=False, sort_keys=True) for run in (*kept, *found)]
@@ -184,12 +189,14 @@ def answers(runs: Sequence[Run], arms: Collection[str], count: int = 5) -> str:
 
 def draw_curves(runs: Sequence[Run], path: Path) -> None:
     """Draw each arm's held-out pass@1 over generated tokens, as far as all of its seeds have got; replace the PNG."""
-    lines, end = {}, min(run.curve[-1][0] for run in runs)
-    where = np.linspace(0, end, 61)
-    for arm, own in by_arm(runs).items():
+    arms = by_arm(runs)
+    ends = {arm: min(run.curve[-1][0] for run in own) for arm, own in arms.items()}
+    where = np.linspace(0, max(ends.values()), 121)
+    lines = {}
+    for arm, own in arms.items():
         values = np.array([np.interp(where, *np.transpose(run.curve)) for run in own])
-        half = np.nan_to_num(half_width(values))
-        mean = values.mean(0)
+        values[:, where > ends[arm]] = np.nan
+        half, mean = np.nan_to_num(half_width(values)), values.mean(0)
         lines[arm] = Line(len(own), mean, np.array([mean - half, mean + half]).clip(0, 1))
     draw_lines(path, ("Held-out pass@1", "generated tokens"), where, lines, EngFormatter(sep=""))
 

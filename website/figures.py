@@ -91,6 +91,8 @@ FIGURES = (
     Figure("laptop-math", "docs/start/laptop-math.md", lambda: laptop_math.table(laptop_math.read_records())),
     Figure("laptop-evidence", EVIDENCE, _of_laptop(laptop.gains)),
     Figure("third-truncated", EVIDENCE, partial(recorded.third, regime="truncated"), ("third-truncated.png",)),
+    Figure("third-doubts-truncated", EVIDENCE, lambda: evidence.doubts(evidence.read("truncated"))),
+    Figure("third-kinds-truncated", EVIDENCE, lambda: laptop.by_kind(evidence.read("truncated"))),
     Figure("third-acting-truncated", EVIDENCE, lambda: evidence.acting(evidence.read("truncated"))),
     Figure("third-answers-truncated", EVIDENCE, partial(recorded.third_answers, regime="truncated")),
     Figure("effects", "docs/method/family.md", lambda: effects.table(laptop.read_records(effects.RECORDS))),

@@ -33,7 +33,7 @@ from algorithms.train.run_directory import SIDES, RunDirectory
 from algorithms.train.stopping import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.trackers.tracker import Outcome
 from algorithms.utils.progress import Counter, Progress
-from algorithms.utils.provenance import code_commit, code_version
+from algorithms.utils.provenance import code_commit, code_version, machine
 from r3env.printable import printable
 
 TRAINER = "trainer"  # folder of TRL's checkpoints, gone when the run has ended
@@ -153,6 +153,7 @@ class Session:
             "rows": len(self.rows.train),
             "wall_s": round(float(rows[-1]["run/wall_s"]), 1) if rows else 0.0,
             "code": {"version": code_version(), "commit": code_commit()},
+            "machine": machine(),
             "eval": {side: self.evaluations[side]["metrics"] for side in SIDES},
         }
 

@@ -40,7 +40,7 @@ from algorithms.train.trackers.tracker import Outcome
 from algorithms.utils.errors import InputError
 from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.progress import Progress
-from algorithms.utils.provenance import code_commit, code_version
+from algorithms.utils.provenance import code_commit, code_version, machine
 from algorithms.utils.starting import ShownStart
 from r3env.printable import printable
 
@@ -227,6 +227,7 @@ class _Session:
             "generated_tokens": self.algo.generated_tokens,
             "wall_s": round(self._wall_s(), 1),
             "code": {"version": code_version(), "commit": code_commit()},
+            "machine": machine(),
             "eval": {side: evaluation.get("metrics", {}) for side, evaluation in sides.items()},
         }
         self.directory.write_summary(summary)

@@ -10,6 +10,8 @@ from pathlib import Path
 VARIABLE = "R3_GRPO_COMMIT"
 _LIMIT_S = 10.0
 _CPU_INFO = Path("/proc/cpuinfo")
+# Flag → what a processor's maker calls it, the most capable first.
+_VECTORS = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 BF16", "avx512f": "AVX-512", "avx2": "AVX2"}
 
 
 def code_version() -> str | None:
@@ -42,8 +44,10 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def machine() -> str:
-    """Return the number of cores and the processor's name, as far as the system tells it."""
+    """Return the number of cores, the processor's name and its widest vectors, as far as the system tells them."""
     lines = _CPU_INFO.read_text(encoding="utf-8").splitlines() if _CPU_INFO.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    name = re.sub(r"\((?:R|TM)\)", "", names[0]) if names else "unknown processor"
-    return f"{os.cpu_count()} cores ({name})"
+    found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    name = re.sub(r"\((?:R|TM)\)", "", found.get("model name", "unknown processor"))
+    # Processors that round alike have the same: runs are repeated to the last bit on these alone.
+    vectors = [title for flag, title in _VECTORS.items() if flag in found.get("flags", "").split()]
+    return f"{os.cpu_count()} cores ({', '.join([name, *vectors[:1]])})"

@@ -151,7 +151,7 @@ def test_a_checkpoint_is_a_hugging_face_model(run):
 
 def test_the_summary_has_exactly_its_keys(run):
     summary = json.loads((run / "summary.json").read_text())
-    assert summary.keys() == {"algorithm", "steps", "ended_by", "generated_tokens", "wall_s", "code", "eval"}
+    assert summary.keys() == {"algorithm", "steps", "ended_by", "generated_tokens", "wall_s", "code", "machine", "eval"}
     assert summary["algorithm"] in ("R3GRPO", "r3_grpo")
     assert summary["steps"] == 3
     assert summary["eval"].keys() == {"before", "after"}

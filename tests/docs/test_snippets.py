@@ -1,8 +1,10 @@
 """Each Python snippet of the pages runs: here those that are quick and need no Ray, elsewhere the others."""
 
 import ast
+import asyncio
 import inspect
 import re
+import threading
 import types
 
 import gymnasium
@@ -12,6 +14,7 @@ from ray import tune
 
 from algorithms.preflight.trial import try_out
 from algorithms.r3_grpo.config import R3GRPOConfig
+from examples.http_judge import Judge, JudgeServer
 from r3env.adapters.foreign import ForeignEnv, Reply
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.envs.agent import AgentEnv
@@ -118,9 +121,18 @@ def reward_functions(page, tmp_path):
     env = FunctionEnv(str(tmp_path / "rows.jsonl"), reward=f"{tmp_path}/rewards.py:reward")
     assert answers(env, "it is 2.05") == [1.0]
     env.close()
-    scope = run(judge, page)
-    client = scope["Judge"]().client
-    assert str(client.base_url).startswith("http://127.0.0.1") and client.timeout.read is client.timeout.pool is None
+    with JudgeServer(("127.0.0.1", 0), Judge) as server:
+        threading.Thread(target=server.serve_forever).start()
+        judge = judge.replace("8009", str(server.server_address[1]))
+        assert asyncio.run(two_scores(run(judge, page)["Judge"]())) == [1.0, 0.1]
+        server.shutdown()
+
+
+async def two_scores(judge):
+    try:
+        return await asyncio.gather(judge("1 + 1", "it is 2", "2"), judge("1 + 1", "it is 3", "2"))
+    finally:
+        await judge.session.close()
 
 
 def environments(page):

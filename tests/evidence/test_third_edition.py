@@ -33,24 +33,61 @@ def test_the_interval_by_hand():
     assert (same.mean, same.low, same.high) == (0.5, 0.5, 0.5)
 
 
-def run(arm, seed, shares, cpu_s=50.0):
+def run(arm, seed, shares, cpu_s=50.0, first=0.0, half=None):
     sides = {
-        "before": {"metrics": {"pass@1": 0.0}},
-        "after": {"metrics": {"pass@1": float(np.mean(shares))}, "correct": {f"p{i}": v for i, v in enumerate(shares)}},
+        "before": {"metrics": {"pass@1": 0.0}, "correct": {"p0": first}},
+        "after": {
+            "metrics": {"pass@1": float(np.mean(shares)), "truncated": 0.25},
+            "correct": {f"p{i}": v for i, v in enumerate(shares)},
+            "levels": {f"p{i}": ("commas", "questions")[i % 2] for i in range(len(shares))},
+        },
     }
-    curve = [[0.0, 0.0], [1000.0, float(np.mean(shares))]]
+    end = float(np.mean(shares))
+    curve = [[0.0, 0.0], *([[500.0, half]] if half is not None else []), [1000.0, end]]
     return SimpleNamespace(arm=arm, seed=seed, generated_tokens=1000, cpu_s=cpu_s, curve=curve, **sides)
 
 
 def test_arms_are_compared_over_common_seeds():
     runs = [run("grpo", 0, [0.0, 0.5]), run("grpo", 1, [0.0, 0.5]), run("r3", 0, [0.5, 1.0]), run("r3", 1, [0.5, 1.0])]
     grpo, r3, flat = evidence.compared([*runs, run("r3-flat", 0, [1.0, 1.0], cpu_s=100.0)]).splitlines()[2:]
-    assert grpo == "| GRPO | 2 | 0.0 % | 25.0 % | 12.5 % |  | -50.0 | 1,000 | 50.0 |"
-    assert "| 2 | 0.0 % | 75.0 % | 37.5 % | +50.0 |  | 1,000 | 50.0 |" in r3
-    assert "| 1 | 0.0 % | 100.0 % | 50.0 % |  |  | 1,000 | 100.0 |" in flat
+    assert grpo == "| GRPO | 2 | 0.0 % | 25.0 % |  | -50.0 | 12.5 % | 25.0 % | 1,000 | 50.0 |"
+    assert "| 2 | 0.0 % | 75.0 % | +50.0 |  | 37.5 % | 25.0 % | 1,000 | 50.0 |" in r3
+    assert "| 1 | 0.0 % | 100.0 % |  |  | 50.0 % | 25.0 % | 1,000 | 100.0 |" in flat
     assert evidence.ahead(runs, "r3-flat", "grpo") is None
     third = [run("grpo", 2, [0.0, 0.5]), run("r3", 2, [0.5, 1.0])]
     assert "| +50.0 [+50.0, +50.0] |" in evidence.compared([*runs, *third])
+
+
+def test_a_difference_is_taken_in_other_ways_too():
+    runs = [run("grpo", seed, [0.0, 0.5] * 2, half=0.1) for seed in range(3)]
+    # Ahead by 50 points on commas, and by 0, 20 and 10 on questions. The third seed began otherwise. Equal half-way.
+    runs += [run("r3", s, [0.5, 0.5 + more] * 2, first=s == 2, half=0.1) for s, more in enumerate((0.0, 0.2, 0.1))]
+    lines = evidence.doubts(runs).splitlines()
+    rows = dict(line.strip("| ").split(" | ") for line in lines[2:])
+    assert rows["as registered"].startswith("+30.0 [")
+    assert rows["errors pooled over all arms"] == with_t(30.0, [25.0, 35.0, 30.0])
+    assert rows["seeds on one kind of processor: 0, 1"] == "+30.0"
+    assert rows["without `commas`"] == with_t(10.0, [0.0, 20.0, 10.0])
+    assert rows["at 0k tokens, by seed"] == "+0.0 [+0.0, +0.0]"
+    assert rows["mean over the run, by seed"] == with_t(7.5, [6.25, 8.75, 7.5])
+    with pytest.raises(ValueError, match="2 seeds in common"):
+        evidence.doubts([each for each in runs if each.seed < 2])
+
+
+def with_t(mean, values):
+    """Write a mean with Student's interval over three seeds, as where one of two arms has no spread."""
+    half = 4.30265 * np.std(values, ddof=1) / np.sqrt(3)
+    return f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
+
+
+def test_runs_of_other_code_do_not_join_a_record(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(evidence, "read", lambda _: [SimpleNamespace(commit="aaa")])
+    monkeypatch.setattr(evidence.laptop, "read_runs", lambda _: [SimpleNamespace(commit="bbb")])
+    monkeypatch.setattr(evidence.laptop, "add", lambda *_: pytest.fail("added"))
+    monkeypatch.setattr("sys.argv", ["evidence", "truncated", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        evidence.main()
+    assert "runs of bbb cannot join those of aaa in third-truncated.jsonl; fix: " in capsys.readouterr().err
 
 
 def test_the_shares_in_which_mechanisms_act():
