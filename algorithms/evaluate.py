@@ -2,11 +2,10 @@
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from algorithms.train.exit_codes import DONE, INTERRUPTED, in_one_line
+from algorithms.train.exit_codes import DONE, in_one_line
 from algorithms.train.stopping import call_and_leave, interrupt_on_sigterm
 from algorithms.utils.process import prepare
 
@@ -16,11 +15,8 @@ prepare()  # before anything imports Ray, transformers or vLLM
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate; exit codes as in training: 0 done, 2 wrong input, 1 anything else, 130 interrupted."""
     arguments = parser().parse_intermixed_args(argv)
-    try:
-        return in_one_line(lambda: run(arguments), retry="repeat the same command")
-    except KeyboardInterrupt:
-        print("interrupted; repeat the same command to resume", file=sys.stderr)
-        return INTERRUPTED
+    again = "repeat the same command"
+    return in_one_line(lambda: run(arguments), again, interrupted=f"interrupted; {again} to resume")
 
 
 def run(arguments: argparse.Namespace) -> int:

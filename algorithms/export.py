@@ -7,14 +7,13 @@ it), 130 interrupted.
 import argparse
 import json
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from algorithms.publishing.hub import CARD, check_name, model_card, push
 from algorithms.publishing.model_folder import ExportError, chat_settings, export
-from algorithms.train.exit_codes import DONE, INTERRUPTED, in_one_line
+from algorithms.train.exit_codes import DONE, in_one_line
 from algorithms.train.stopping import call_and_leave, interrupt_on_sigterm
 from r3env.printable import printable
 
@@ -33,15 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.private and arguments.push is None:
         parser.error("--private: needs --push")
-    try:
-        interrupt_on_sigterm()
-        return in_one_line(lambda: _export(arguments), retry="repeat the same command into another folder")
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+    return in_one_line(lambda: _export(arguments), retry="repeat the same command into another folder")
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    interrupt_on_sigterm()
     if arguments.push is not None:  # "" as of a variable that is not set
         check_name(arguments.push)
     checkpoint = export(arguments.run, arguments.out, step=arguments.step, dtype=arguments.dtype)

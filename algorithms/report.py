@@ -1,11 +1,10 @@
 """`python -m algorithms.report RUN [RUN …] [--out FILE]`."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from algorithms.train.exit_codes import DONE, INTERRUPTED, in_one_line
+from algorithms.train.exit_codes import DONE, in_one_line
 from algorithms.train.stopping import call_and_leave
 from r3env.printable import printable
 
@@ -21,11 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(printable(f"{file}  {file.stat().st_size / 1e6:,.1f} MB"))
         return DONE
 
-    try:
-        return in_one_line(run, retry="repeat the same command")
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+    return in_one_line(run, retry="repeat the same command")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -1,11 +1,10 @@
 """`python -m algorithms.sft --config FILE section.key=value …`."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from algorithms.preflight.gpus import add_card_argument
-from algorithms.train.exit_codes import INTERRUPTED, in_one_line
+from algorithms.train.exit_codes import in_one_line
 from algorithms.train.stopping import call_and_leave
 from algorithms.utils.process import prepare
 
@@ -17,11 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from algorithms.finetuning.start import run
 
     arguments = parser().parse_intermixed_args(argv)
-    try:
-        return in_one_line(lambda: run(arguments), retry="resume with --resume")
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+    return in_one_line(lambda: run(arguments), retry="resume with --resume")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,6 +1,7 @@
 """The measures of answers, in training and in the command: pass@k, maj@k, lengths, and their intervals."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -246,7 +247,10 @@ def benchmark_scores(
             "samples": len(flat) // len(problems),
             "ungraded": sum(response.failed for response in flat),
             "scores": _scores(list(measured.values())),
-            "levels": _levels(problems, {uid: values["pass@1"] for uid, values in measured.items()}),
+            "levels": scores_by_level(
+                {uid: values["pass@1"] for uid, values in measured.items()},
+                {uid: problem[0].level for uid, problem in problems.items() if problem[0].level is not None},
+            ),
             "by_problem": measured,
         } | ({"confidence": own.summarize(flat)} if own else {})
     return table
@@ -256,20 +260,20 @@ def _scores(measured: Sequence[Mapping[str, float]]) -> dict[str, Score]:
     return {name: score([problem[name] for problem in measured], share=name not in NO_SHARES) for name in measured[0]}
 
 
-def _levels(problems: Mapping[str, Sequence[Response]], values: Mapping[str, float]) -> dict[str, Score]:
-    uids: dict[str, list[str]] = {}
-    for uid, problem in problems.items():
-        if problem[0].level is not None:
-            uids.setdefault(problem[0].level, []).append(uid)
-    return {
-        level: score([values[uid] for uid in members])
-        for level, members in sorted(uids.items(), key=lambda item: _natural(item[0]))
-    }
+def scores_by_level(values: Mapping[str, float], levels: Mapping[str, str]) -> dict[str, Score]:
+    """Return level → score of its problems, by `natural` order.
+
+    Args:
+        values: uid → share of correct answers.
+        levels: uid → level; problems without one count in none.
+    """
+    members: dict[str, list[float]] = {}
+    for uid, value in values.items():
+        if uid in levels:
+            members.setdefault(levels[uid], []).append(value)
+    return {level: score(members[level]) for level in sorted(members, key=natural)}
 
 
-def _natural(level: str) -> tuple[float, str]:
+def natural(level: str) -> tuple[float, str]:
     """Sort numbers by size, before words by spelling."""
-    try:
-        return float(level), level
-    except ValueError:
-        return float("inf"), level
+    return (float(level) if re.fullmatch(r"-?\d+(\.\d+)?", level) else float("inf")), level

@@ -151,7 +151,7 @@ def check(config: SFTConfig, run: RunSettings) -> CheckResult:
     lines: list[Line | tuple[str, str]] = [("algorithm", "SFT")]
     if model is None:
         lines.append(("model", f"{config.rl_module_settings.model}: {NOT_CACHED}"))
-        return to_result([*lines, ("evaluation", _evaluation(config, facts.held_out))])
+        return to_result([*lines, ("evaluation", evaluation_text(config, facts.held_out, "before and after"))])
     validate_sequences(config, model, facts)
     check_layers(config)
     module = config.rl_module_settings
@@ -159,7 +159,7 @@ def check(config: SFTConfig, run: RunSettings) -> CheckResult:
     rows = read_rows(config, environment, tokenizer, context_length(module))
     lines += [("run", _run(config, run, rows)), ("model", _model(config, model))]
     lines += [("environment", _data(config)), ("solutions", rows.described().partition(": ")[2])]
-    lines += [_memory(config, model, rows), ("evaluation", _evaluation(config, facts.held_out))]
+    lines += [_memory(config, model, rows), ("evaluation", evaluation_text(config, facts.held_out, "before and after"))]
     lines += _example(rows.train[0], tokenizer)
     return to_result(lines)
 
@@ -205,10 +205,6 @@ def _memory(config: SFTConfig, model: ModelFacts, rows: Rows) -> Line:
     enough = needed <= there
     fix = "fix: a smaller sft.micro_batch_size or sft.max_tokens, rl_module.gradient_checkpointing=true, or an adapter"
     return Line("memory", text if enough else f"{text}{NOT_ENOUGH}; {fix}", enough)
-
-
-def _evaluation(config: SFTConfig, held_out: int | None) -> str:
-    return evaluation_text(config, held_out, "before and after")
 
 
 def _example(row: Row, tokenizer: object) -> Iterator[tuple[str, str]]:

@@ -212,8 +212,6 @@ def _flash(
     window: int | None,
 ) -> torch.Tensor:
     """Compute [T, H, D] by torch's variable-length flash attention, which is causal from the lower right corner."""
-    if _VARLEN is None:
-        raise RuntimeError("this torch has no variable-length attention: see _flash_supports")
     if isinstance(sequences, SharedSequences):
         # The copies of a prefix are outside the token budget; `prompt_groups` bounds them.
         key, value = sequences.keys.copy(key), sequences.keys.copy(value)

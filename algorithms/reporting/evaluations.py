@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.config.plain_yaml import load_yaml
-from algorithms.evaluation.metrics import FAILED, NO_SHARES, NOT_MEASURED, label, pass_at_k
+from algorithms.evaluation.metrics import (
+    FAILED,
+    NO_SHARES,
+    NOT_MEASURED,
+    label,
+    natural,
+    pass_at_k,
+    scores_by_level,
+)
 from algorithms.evaluation.score_file import read_scores
 from algorithms.reporting.run_data import ReportError, RunData
 from algorithms.train.run_directory import RunDirectory
@@ -190,26 +198,15 @@ def _own_levels(runs: Sequence[RunData]) -> Table:
     found = []
     for run in runs:
         for side, one in _sides(run).items():
-            correct, levels = one.get("correct") or {}, one.get("levels") or {}
-            found.append(([run.label, side], _by_level(correct, levels)))
+            found_scores = scores_by_level(one.get("correct") or {}, one.get("levels") or {})
+            cells = {level: _with_interval(s.mean, s.low, s.high, "pass@1") for level, s in found_scores.items()}
+            found.append(([run.label, side], cells))
     return _level_table("pass@1 by level", ["run", ""], found)
-
-
-def _by_level(correct: Mapping[str, float], levels: Mapping[str, str]) -> dict[str, str]:
-    members: dict[str, list[float]] = {}
-    for uid, share in correct.items():
-        if uid in levels:
-            members.setdefault(levels[uid], []).append(share)
-    cells = {}
-    for level, shares in members.items():
-        one = score(shares)
-        cells[level] = _with_interval(one.mean, one.low, one.high, "pass@1")
-    return cells
 
 
 def _level_table(title: str, head: Sequence[str], found: Iterable[tuple[Sequence[str], Mapping[str, str]]]) -> Table:
     found = [(labels, cells) for labels, cells in found if cells]
-    levels = sorted({level for _, cells in found for level in cells}, key=_natural)
+    levels = sorted({level for _, cells in found for level in cells}, key=natural)
     if len(levels) > MOST_COLUMNS:
         sides = [" ".join(filter(None, labels)) for labels, _ in found]
         by_level = [[level, *(cells.get(level, NOT_MEASURED) for _, cells in found)] for level in levels]
@@ -294,8 +291,3 @@ def _number(value: Any, measure: str, *, sign: bool = False) -> str:
     decimals = NO_SHARES.get(measure)
     text = f"{in_points(value):{plus}.1f} %" if decimals is None else f"{value:{plus},.{decimals}f}"
     return text.replace("-", "−")
-
-
-def _natural(level: str) -> tuple[float, str]:
-    """Numbers by size, before words by spelling."""
-    return (float(level) if re.fullmatch(r"-?\d+(\.\d+)?", level) else float("inf")), level

@@ -69,7 +69,7 @@ def content(runs: Sequence[RunData], limit: Limit) -> dict[str, Any]:
         "made": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         "runs": [_facts(run) | {"settings": flat} for run, flat in zip(runs, settings, strict=True)],
         "differing": differing(settings),
-        "panels": panels(),
+        "panels": [asdict(panel) for panel in PANELS],
         "curves": [curves(run) for run in runs],
         "tables": [asdict(table) for table in evaluation_tables(runs, found_evaluations(runs))],
         "trajectories": trajectories(runs, limit),
@@ -187,11 +187,6 @@ PANELS = (
     Panel(_REFLECTED, "Reflected answers correct", "share"),
     Panel("ranking/ranked", "Ranked responses", "per step"),
 )
-
-
-def panels() -> list[dict[str, Any]]:
-    """Return the panels, for the page."""
-    return [asdict(panel) for panel in PANELS]
 
 
 def curves(run: RunData) -> dict[str, Any]:

@@ -272,10 +272,6 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         """For RLlib's Checkpointable."""
         return (), {"config": self.config}
 
-    def get_checkpointable_components(self) -> list[tuple[str, Checkpointable]]:
-        """Return nothing: a runner holds nothing that a resumed run needs."""
-        return []
-
     def stop(self) -> None:
         """Close environments and engine."""
         self.episode_runner.close()

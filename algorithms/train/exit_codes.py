@@ -17,20 +17,24 @@ DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 _NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)  # what a user wrote is too long, or a link to itself
 
 
-def in_one_line(run: Callable[[], int], retry: str) -> int:
-    """Run a command; an error that its user can fix becomes a line on standard error and an exit code.
+def in_one_line(run: Callable[[], int], retry: str, interrupted: str = "interrupted") -> int:
+    """Run a command; an interrupt, or an error that its user can fix, becomes a line on standard error and a code.
 
     Args:
         run: returns the exit code if nothing fails.
         retry: how to continue after a full disk, as in "fix: make room, then …".
+        interrupted: the line after an interrupt.
 
     Raises:
-        Exception: a defect of ours, as it is; so is an interrupt.
+        Exception: a defect of ours, as it is.
     """
     try:
         code = run()
         sys.stdout.flush()  # of a full disk it is said here, and not on the way out
         return code
+    except KeyboardInterrupt:
+        print(interrupted, file=sys.stderr)
+        return INTERRUPTED
     except Exception as error:
         ending = _ending(error, retry)
         if ending is None:

@@ -16,7 +16,6 @@ from algorithms.config.plain_yaml import load_yaml
 from algorithms.preflight.gpus import add_card_argument, count_for_card
 from algorithms.train.exit_codes import (
     DONE,
-    INTERRUPTED,
     WRONG_INPUT,
     end_with_supervisor,
     in_one_line,
@@ -100,13 +99,9 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = _parser(algorithm).parse_intermixed_args(argv)
-    try:
-        if arguments.help:
-            return in_one_line(lambda: _help(algorithm, arguments), retry="ask for --help again")
-        return in_one_line(lambda: _run(algorithm, arguments), retry="resume with --resume")
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+    if arguments.help:
+        return in_one_line(lambda: _help(algorithm, arguments), retry="ask for --help again")
+    return in_one_line(lambda: _run(algorithm, arguments), retry="resume with --resume")
 
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:

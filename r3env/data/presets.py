@@ -58,11 +58,7 @@ def _after_hashes(cell: Cell) -> Cell:
 
 def _boxed(cell: Cell) -> Cell:
     """AIME: a solution that is nothing but a box, or ends in one."""
-    if not isinstance(cell, str):
-        return cell
-    from r3env.grading.extraction import final_answer
-
-    return final_answer(cell) or cell
+    return _only_boxed(cell) or cell
 
 
 def _only_boxed(cell: Cell) -> Cell:

@@ -5,6 +5,7 @@ holds no more than a bucket beside its own.
 """
 
 import functools
+import operator
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -70,15 +71,14 @@ class ObjectStoreTransfer:
 
     def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """Store the weights and have the runners load them, see `WeightTransfer.push`."""
-        self._kept = None  # before the new ones are stored: the store need not hold both
-        self._kept = version, weights = store_weights(learner_group, self.serialization)
+        version, state = self.publish(learner_group)
         calls = RunnerCalls(runner_group, timeout_s)
-        require_version(calls(functools.partial(_set_state, state=weights.state(version))), version)
+        require_version(calls(operator.methodcaller("set_state", state)), version)
         return version
 
     def publish(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """Store the weights, see `WeightTransfer.publish`."""
-        self._kept = None
+        self._kept = None  # before the new ones are stored: the store need not hold both
         self._kept = version, weights = store_weights(learner_group, self.serialization)
         return version, weights.state(version)
 
@@ -99,10 +99,6 @@ def store_weights(learner_group: LearnerGroup, serialization: Serialization) -> 
     """
     answers = on_learners(learner_group, functools.partial(_store, serialization=serialization))
     return next(answer for answer in answers if answer is not None)
-
-
-def _set_state(runner: Any, state: dict[str, Any]) -> int:
-    return runner.set_state(state)
 
 
 @torch.no_grad()
