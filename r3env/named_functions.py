@@ -3,6 +3,7 @@
 Importing may do anything: all but agents are imported in child processes alone.
 """
 
+import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -11,7 +12,7 @@ import sysconfig
 import threading
 import traceback
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import reduce
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +28,17 @@ _LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "pureli
 _IMPORTING = threading.RLock()
 # Files by the names that they are imported under.
 _FILES: dict[str, str] = {}
+
+
+def resolved(value: Any) -> Any:
+    """Return what a function returned; of an `async` one, wait for it in a loop of its own."""
+    # waits: the process is killed at a deadline
+    return asyncio.run(awaited(value)) if inspect.isawaitable(value) else value
+
+
+async def awaited(value: Awaitable[Any]) -> Any:
+    """Return what can be awaited, as a coroutine."""
+    return await value
 
 
 class FunctionLoadError(Exception):

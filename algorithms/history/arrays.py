@@ -34,11 +34,9 @@ def export_arrays(database: HistoryDatabase) -> tuple[dict[str, np.ndarray], dic
         "entry_query": np.array([number[entry.uid] for entry in entries], np.int64),
         "entry_offsets": _offsets([len(entry.tokens) for entry in entries]),
         "entry_response_offsets": _offsets([len(entry.old_logprobs) for entry in entries]),
-        **_columns("entry", entries, _SCALARS),
+        **{f"entry_{name}": np.array([getattr(e, name) for e in entries], kind) for name, kind in _SCALARS.items()},
+        **{f"entry_{name}": joined([getattr(e, name) for e in entries], kind) for name, kind in SEQUENCES.items()},
     }
-    for name, dtype in SEQUENCES.items():
-        rows = [getattr(entry, name) for entry in entries]
-        arrays[f"entry_{name}"] = np.concatenate([np.empty(0, dtype=dtype), *rows])
     for name in _STRINGS:
         arrays |= _encoded(f"entry_{name}", [getattr(entry, name) for entry in entries])
     return arrays, {"format": STATE_FORMAT}
@@ -78,11 +76,6 @@ def _entries(arrays: dict[str, np.ndarray], uids: Sequence[str]) -> Iterator[Rep
 
 def _offsets(lengths: Sequence[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))]).astype(np.int64)
-
-
-def _columns(prefix: str, rows: Sequence[object], dtypes: Mapping[str, type]) -> dict[str, np.ndarray]:
-    columns = {name: [getattr(row, name) for row in rows] for name in dtypes}
-    return {f"{prefix}_{name}": np.array(column, dtypes[name]) for name, column in columns.items()}
 
 
 def _encoded(name: str, strings: Sequence[str]) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from r3env.agents.types import Completion, NextTurn, Policy, RequestError
 from r3env.core import Query, Reason, Verdict, reaches
 from r3env.envs.math import MathEnv
 from r3env.grading.answer_forms import BOX
-from r3env.named_functions import FunctionLoadError, check_names, describe, load_function
+from r3env.named_functions import FunctionLoadError, awaited, check_names, describe, load_function
 from r3env.reasoning import visible_text
 from r3env.registry import OptionError
 
@@ -26,7 +26,7 @@ from r3env.registry import OptionError
 def run_coroutine(result: Awaitable[Any]) -> Any:
     """Wait for what an agent's coroutine returns, in a loop of its own; close its connections after it."""
     with asyncio.Runner(loop_factory=_AgentLoop) as runner:
-        return runner.run(_awaited(result))
+        return runner.run(awaited(result))
 
 
 class _AgentLoop(asyncio.SelectorEventLoop):
@@ -54,10 +54,6 @@ class _AgentLoop(asyncio.SelectorEventLoop):
         if left:
             self.run_until_complete(asyncio.sleep(0))  # in which sockets are closed
         super().close()
-
-
-async def _awaited(result: Awaitable[Any]) -> Any:
-    return await result
 
 
 _BOXES = ("boxed", "fbox")

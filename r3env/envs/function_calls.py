@@ -3,8 +3,6 @@
 All of it runs in processes that `r3env.sandbox.subprocess_scorer` kills at a deadline, and nothing here is for others.
 """
 
-import asyncio
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +11,7 @@ from typing import Any
 
 from r3env.core import UNTRUSTED, Reason, Verdict, reaches, reason_of
 from r3env.envs.function_loading import RewardFunction, labels, load, make
-from r3env.named_functions import FunctionLoadError, describe
+from r3env.named_functions import FunctionLoadError, describe, resolved
 
 # What every function may take; the other arguments are columns.
 ARGUMENTS = ("problem", "response", "answer", "uid", "level")
@@ -137,10 +135,7 @@ def call(
 ) -> Any:
     """Return what the function returns for a response; see `Response` and `arguments_of`."""
     value = function.function(**arguments_of(function, [Response(row, prompt, turns)], messages))
-    if inspect.isawaitable(value):
-        # waits: the process is killed at a deadline
-        value = asyncio.run(_wait_for(value))
-    return each_of(function, value, 1)[0]
+    return each_of(function, resolved(value), 1)[0]
 
 
 def arguments_of(function: RewardFunction, responses: Sequence[Response], messages: bool | None) -> dict[str, Any]:
@@ -218,10 +213,6 @@ def _trl_arguments(responses: Sequence[Response], messages: bool) -> dict[str, A
 
 def _ignore(*_: Any) -> None:
     """Stand for a function of TRL that writes to its logs."""
-
-
-async def _wait_for(value: Any) -> Any:
-    return await value
 
 
 def _finite(value: float) -> float:

@@ -3,13 +3,12 @@
 All of it runs in processes that `r3env.sandbox.subprocess_scorer` kills at a deadline, and nothing here is for others.
 """
 
-import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
-from r3env.named_functions import FunctionLoadError, load_function
+from r3env.named_functions import FunctionLoadError, load_function, resolved
 from r3env.tools.results import Schema, as_text, shorten
 
 _load = lru_cache(load_function)
@@ -64,15 +63,7 @@ def call(function: Callable[..., Any], arguments: Mapping[str, Any], most: int) 
         `text`, of a longer one the beginning, and whether the function `failed`.
     """
     try:
-        value = function(**arguments)
-        if inspect.isawaitable(value):
-            # waits: the process is killed at a deadline
-            value = asyncio.run(_wait_for(value))
-        return {"text": shorten(as_text(value), most), "failed": False}
+        return {"text": shorten(as_text(resolved(function(**arguments))), most), "failed": False}
     except (Exception, SystemExit) as error:
         text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
         return {"text": shorten(text, most), "failed": True}
-
-
-async def _wait_for(value: Awaitable[Any]) -> Any:
-    return await value
