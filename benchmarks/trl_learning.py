@@ -119,10 +119,10 @@ def table(runs: Sequence[Run]) -> str:
     if min(len(own), len(other)) < 2:
         raise ValueError("either side needs two runs for an interval")
     total = min(sum(run.tokens) for run in runs)
-    values = [np.array([by_part(run, total) for run in side]) for side in (own, other)]
+    mine, others = (np.array([by_part(run, total) for run in side]) for side in (own, other))
     names = [f"{total * part / PARTS:,.0f} to {total * (part + 1) / PARTS:,.0f}" for part in range(PARTS)]
-    rows = [(name, *(side[:, part] for side in values)) for part, name in enumerate(names)]
-    rows.append(("all", *(side.mean(axis=1) for side in values)))
+    rows = [(name, mine[:, part], others[:, part]) for part, name in enumerate(names)]
+    rows.append(("all", mine.mean(axis=1), others.mean(axis=1)))
     lines = ["| generated tokens | this project, by seed | TRL, by seed | difference [95 %] |", "|---|---|---|---|"]
     for name, ours, theirs in rows:
         low, high = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval()
