@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from algorithms.utils.files import write_text
-from benchmarks import effects, evidence, laptop, laptop_math
+from benchmarks import effects, evidence, laptop, laptop_math, trl_learning
 from website import benchmark_tables, printed, recorded, tutorial
 from website.printed import ROOT
 
@@ -96,6 +96,7 @@ FIGURES = (
     Figure("third-acting-truncated", EVIDENCE, lambda: evidence.acting(evidence.read("truncated"))),
     Figure("third-answers-truncated", EVIDENCE, partial(recorded.third_answers, regime="truncated")),
     Figure("effects", "docs/method/family.md", lambda: effects.table(laptop.read_records(effects.RECORDS))),
+    Figure("trl-learning", BENCHMARKS, lambda: trl_learning.table(trl_learning.read())),
     Figure("bench-summary", BENCHMARKS, benchmark_tables.summary),
     *(
         Figure(f"bench-{name}", ELSEWHERE.get(name, BENCHMARKS), partial(benchmark_tables.tables, figure=name))
