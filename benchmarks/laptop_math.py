@@ -41,6 +41,7 @@ def read_run(folder: Path, arm: str, note: str = "", commit: str = "") -> dict[s
     run = RunDirectory.open(folder)
     evaluation, steps = run.read_evaluation(), run.read_metrics()
     given = yaml.safe_load(run.config_file.read_text("utf-8"))
+    summary = json.loads(run.summary_file.read_text("utf-8")) if run.summary_file.exists() else {}
     sides = {side: evaluation[side]["metrics"] for side in SIDES if side in evaluation}
     correct = [evaluation.get(side, {}).get("correct", {}) for side in SIDES]
     change = paired_bootstrap(*correct)
@@ -48,7 +49,7 @@ def read_run(folder: Path, arm: str, note: str = "", commit: str = "") -> dict[s
         "arm": arm,
         "note": note,
         "commit": commit or code_commit() or "",
-        "machine": machine(),
+        "machine": summary.get("machine", f"not recorded; added on {machine()}"),
         "settings": {
             section: {name: given[section][name] for name in names if name in given[section]}
             for section, names in VARIED.items()

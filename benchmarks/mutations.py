@@ -75,14 +75,16 @@ def places(file: Path) -> Iterator[Place]:
     passed_over = {
         id(part)
         for node in ast.walk(tree)
-        for whole in (getattr(node, "annotation", None), getattr(node, "returns", None), node)
-        if whole is not None and (whole is not node or isinstance(node, ast.JoinedStr))
+        for whole in (
+            getattr(node, "annotation", None),
+            getattr(node, "returns", None),
+            node if isinstance(node, ast.JoinedStr) else None,
+        )
+        if whole is not None
         for part in ast.walk(whole)
     }
 
-    def text(node: ast.expr) -> str:
-        return ast.unparse(node)
-
+    text = ast.unparse
     for node in ast.walk(tree):
         if not isinstance(node, ast.expr) or id(node) in passed_over:
             continue

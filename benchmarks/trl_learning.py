@@ -24,12 +24,9 @@ from scipy import stats
 
 from algorithms.utils.files import write_text
 from algorithms.utils.provenance import code_commit, machine
-from benchmarks.sides.steps import Side
-from benchmarks.sides.trainers import run_ours, run_trl
-from benchmarks.vs_trl import laptop_task
 
 RECORDS = Path(__file__).parents[1] / "docs" / "evidence" / "trl-laptop.jsonl"
-SIDES = {"ours": run_ours, "trl": run_trl}
+SIDES = ("ours", "trl")
 PARTS = 4
 
 
@@ -72,8 +69,13 @@ def add(run: Run, file: Path) -> None:
 
 def train(side: str, seed: int, steps: int, threads: int) -> Run:
     """Train one side."""
+    # Here, as the pages' tables need no trainer.
+    from benchmarks.sides.steps import Side
+    from benchmarks.sides.trainers import run_ours, run_trl
+    from benchmarks.vs_trl import laptop_task
+
     task = laptop_task({"threads": threads, "token_budget": 512, "seed": seed, "queries": 0, "micro_batch": 0})
-    trainer, done = Side(side, SIDES[side], task), []
+    trainer, done = Side(side, {"ours": run_ours, "trl": run_trl}[side], task), []
     try:
         for number in range(1, steps + 1):
             done.append(trainer.step())
