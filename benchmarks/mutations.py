@@ -1,13 +1,15 @@
 """How many faults the tests notice: places of the product are changed one by one, drawn at random by a seed.
 
     pip install pytest-cov
-    pytest -n2 -m "not real and not vllm and not slow" --cov=algorithms --cov=r3env --cov-context=test --cov-report=
+    python -m benchmarks.mutations --seed 7 --files > drawn.ini   # so that other files are not traced
+    pytest -n2 -m "not real and not vllm and not slow" --cov --cov-config=drawn.ini --cov-context=test --cov-report=
     python -m benchmarks.mutations .coverage --seed 7 --out mutations.jsonl   # edits this checkout: use one of its own
 
 A place is an operator, a condition or a constant. Of each change those tests run that execute its line, the most
-particular first, until one fails or the time is over. A change is `noticed` if a test fails that passes without it,
-`missed` if all pass, `unknown` if the time was over first, `untested` if no test executes its line. Some changes change
-nothing that can be seen, so not all can be noticed.
+particular first, until one fails or the time is over; where none does, as it runs at import or in a process of its own,
+those that execute a line of its file. A change is `noticed` if a test fails that passes without it, `missed` if all
+pass, `unknown` if the time was over first, `untested` if there are no such tests. Some changes change nothing that can
+be seen, so not all can be noticed.
 """
 
 import argparse
@@ -128,10 +130,11 @@ class Coverage:
         self._files = Counter(test for _, test, _ in self._rows)
 
     def tests(self, place: Place) -> list[str]:
-        """Return the tests that execute a place's line, those that execute the fewest files first."""
+        """Return the tests that execute a place's line, or its file, those that execute the fewest files first."""
         path, (byte, bit) = Path(place.file).resolve(), divmod(place.line, 8)
-        found = {t for file, t, bits in self._rows if file == path and len(bits) > byte and bits[byte] >> bit & 1}
-        return sorted(found, key=lambda test: (self._files[test], test))
+        rows = [(test, bits) for file, test, bits in self._rows if file == path]
+        found = {test for test, bits in rows if len(bits) > byte and bits[byte] >> bit & 1}
+        return sorted(found or {test for test, _ in rows}, key=lambda test: (self._files[test], test))
 
 
 def judge(place: Place, tests: list[str], limit_s: float) -> str:
@@ -161,7 +164,12 @@ def judge(place: Place, tests: list[str], limit_s: float) -> str:
 def main() -> None:
     """Draw places, judge each, print the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("coverage", type=Path, help="coverage file with a context for each test")
+    parser.add_argument(
+        "coverage", nargs="?", type=Path, default=Path(".coverage"), help="with a context for each test"
+    )
+    parser.add_argument(
+        "--files", action="store_true", help="print coverage.py's settings for the drawn files, and end"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=40, help="changes to judge")
     parser.add_argument("--limit", type=float, default=300.0, metavar="SECONDS", help="for the tests of a change")
@@ -169,9 +177,12 @@ def main() -> None:
         "--out", type=Path, default=Path("mutations.jsonl"), help="results; those in it are not repeated"
     )
     given = parser.parse_args()
-    coverage = Coverage(given.coverage)
     files = sorted(file for folder in ("algorithms", "r3env") for file in Path(folder).rglob("*.py"))
     drawn = random.Random(given.seed).sample([place for file in files for place in places(file)], given.count)
+    if given.files:
+        print("[run]\ninclude =", *sorted({place.file for place in drawn}), sep="\n    ")
+        return
+    coverage = Coverage(given.coverage)
     done = [json.loads(line) for line in given.out.read_text("utf-8").splitlines()] if given.out.exists() else []
     counts = Counter(each["verdict"] for each in done)
     for number, place in enumerate(drawn[len(done) :], start=len(done) + 1):

@@ -1,6 +1,7 @@
 """Faults put into the product: where they are put, which tests run, and what is said of each."""
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,5 @@ def test_the_most_particular_test_of_a_line_comes_first(project):
     by_text = {place.before: place for place in places(Path("product.py"))}
     assert coverage.tests(by_text["10"]) == ["b", "a"]
     assert coverage.tests(by_text["2"]) == ["a", "c"]
+    elsewhere = replace(by_text["2"], line=5)
+    assert coverage.tests(elsewhere) == ["b", "a", "c"], "no test executes the line: those of the file"
