@@ -172,7 +172,7 @@ def compared(runs: Sequence[Run]) -> str:
             percent(float(np.mean([area(run) for run in own]))),
             percent(mean(own, "after", "truncated")),
             f"{np.mean([run.generated_tokens for run in own]):,.0f}",
-            f"{np.mean([1000 * run.cpu_s / run.generated_tokens for run in own]):.1f}",
+            f"{np.mean([1000 * _cpu_s(run) for run in own]):.1f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -188,6 +188,21 @@ def acting(runs: Sequence[Run]) -> str:
             shares = [f"{sum(counts[name] for counts in own) / groups:.0%}" for name in MECHANISMS.values()]
             lines.append(f"| {TITLES.get(arm, arm)} | {' | '.join(shares).replace('%', ' %')} |")
     return "\n".join(lines)
+
+
+def costs(runs: Sequence[Run], reference: str = "grpo") -> str:
+    """Tabulate the processor seconds of a generated token as a multiple of the reference's, by seed."""
+    arms = {arm: pairs(runs, arm, reference) for arm in by_arm(runs) if arm != reference}
+    seeds = sorted({own.seed for paired in arms.values() for own, _ in paired})
+    lines = [f"| arm | {' | '.join(f'seed {seed}' for seed in seeds)} |", "|---" * (1 + len(seeds)) + "|"]
+    for arm, paired in arms.items():
+        ratios = {own.seed: f"{_cpu_s(own) / _cpu_s(other):.2f}" for own, other in paired}
+        lines.append(f"| {TITLES.get(arm, arm)} | {' | '.join(ratios.get(seed, '') for seed in seeds)} |")
+    return "\n".join(lines)
+
+
+def _cpu_s(run: Run) -> float:
+    return run.cpu_s / run.generated_tokens
 
 
 def area(run: Run) -> float:
@@ -234,7 +249,7 @@ def main() -> int:
         if given.folder:
             laptop.add(given.folder, records(regime))
         if runs := read(regime):
-            shown = (compared, doubts, laptop.by_seed, laptop.by_kind, acting)
+            shown = (compared, doubts, laptop.by_seed, laptop.by_kind, acting, costs)
             print("\n\n".join([regime, *(table(runs) for table in shown), ""]))
     return 0
 

@@ -25,7 +25,7 @@ from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.files import write_text
 from algorithms.utils.provenance import machine
 from algorithms.utils.statistics import in_points, paired_bootstrap
-from benchmarks.ablation.intervals import Interval, half_width, t_interval
+from benchmarks.ablation.intervals import Interval, half_width, paired_difference, t_interval
 from benchmarks.ablation.learned import CPU, PASS_AT_1, held_out
 from benchmarks.ablation.results import TOTALS
 from benchmarks.looks import TITLES, Line, draw_lines
@@ -138,6 +138,12 @@ def gains(runs: Sequence[Run]) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def difference(runs: Sequence[Run], arm: str = "r3-laptop", reference: str = "grpo") -> str:
+    """Say by how much more an arm gains than another, with its interval over common seeds."""
+    gap = paired_difference(*({run.seed: run.gain for run in runs if run.arm == name} for name in (arm, reference)))
+    return f"{TITLES[arm]} minus {TITLES[reference]}: {f'{with_ends(gap)} points' if gap else 'no common seed'}"
 
 
 def by_seed(runs: Sequence[Run]) -> str:
@@ -253,7 +259,7 @@ def main() -> None:
     if arguments.folder:
         add(arguments.folder, arguments.records)
     runs = read_records(arguments.records)
-    for table in (gains, by_seed, by_kind):
+    for table in (gains, difference, by_seed, by_kind):
         print(f"{table(runs)}\n")
     print(answers(runs, SHOWN))
 

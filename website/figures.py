@@ -94,6 +94,7 @@ FIGURES = (
     Figure("third-doubts-truncated", EVIDENCE, lambda: evidence.doubts(evidence.read("truncated"))),
     Figure("third-kinds-truncated", EVIDENCE, lambda: laptop.by_kind(evidence.read("truncated"))),
     Figure("third-acting-truncated", EVIDENCE, lambda: evidence.acting(evidence.read("truncated"))),
+    Figure("third-costs-truncated", EVIDENCE, lambda: evidence.costs(evidence.read("truncated"))),
     Figure("third-answers-truncated", EVIDENCE, partial(recorded.third_answers, regime="truncated")),
     Figure("effects", "docs/method/family.md", lambda: effects.table(laptop.read_records(effects.RECORDS))),
     Figure("trl-learning", BENCHMARKS, lambda: trl_learning.table(trl_learning.read())),

@@ -51,6 +51,8 @@ def test_finished_runs_become_records_once_and_tables_show_them(tmp_path):
     grpo, r3 = laptop.gains(runs).splitlines()[2:]
     assert grpo == "| GRPO | 0.0 % | 20.0 %, 40.0 % | +20.0, +40.0 | +30.0 | +30.0 |"
     assert r3.startswith("| R³ | 0.0 % | 50.0 % | +50.0 | +50.0 |")
+    assert laptop.difference(runs) == "R³ minus GRPO: +30.0 points"
+    assert laptop.difference(runs[:2]) == "R³ minus GRPO: no common seed"
     assert "| `commas` | 0.0 % | 60.0 % | 100.0 % |" in laptop.by_kind(runs)
     assert "| `questions` | 0.0 % | 0.0 % | 0.0 % |" in laptop.by_kind(runs)
     assert "20 → 20 | 25.0 % → 25.0 % | 100.0 % → 100.0 % | 0k | 2 |" in laptop.by_seed(runs)

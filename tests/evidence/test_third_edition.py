@@ -87,6 +87,25 @@ def test_runs_of_other_code_do_not_join_a_record(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         evidence.main()
     assert "runs of bbb cannot join those of aaa in third-truncated.jsonl; fix: " in capsys.readouterr().err
+    # Nor are any trained with it.
+    monkeypatch.setattr(evidence.laptop, "read_runs", lambda _: [])
+    monkeypatch.setattr(evidence, "train", lambda _: pytest.fail("trained"))
+    monkeypatch.setattr(evidence, "code_commit", lambda: "ccc")
+    monkeypatch.setattr("sys.argv", ["evidence", "truncated", str(tmp_path), "--run", "2"])
+    with pytest.raises(SystemExit):
+        evidence.main()
+    assert "runs of ccc cannot join those of aaa" in capsys.readouterr().err
+
+
+def test_processor_seconds_of_a_token_compare_within_a_seed():
+    runs = [run("grpo", 0, [0.0], cpu_s=40.0), run("grpo", 1, [0.0], cpu_s=80.0), run("r3", 1, [0.0], cpu_s=100.0)]
+    runs += [run("r3-flat", 0, [0.0], cpu_s=60.0), run("r3", 2, [0.0])]
+    assert evidence.costs(runs).splitlines() == [
+        "| arm | seed 0 | seed 1 |",
+        "|---|---|---|",
+        "| R³ (our variant), by entropy |  | 1.25 |",
+        "| R³ (our variant), flat | 1.50 |  |",
+    ]
 
 
 def test_the_shares_in_which_mechanisms_act():
