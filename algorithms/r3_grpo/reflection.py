@@ -167,7 +167,7 @@ class Reflection(Mechanism):
         needed = settings.min_attempts or self.services.config.training_settings.group_size
         hard = [
             uid
-            for uid in queries
+            for uid in dict.fromkeys(queries)  # a step across two passes over the data can have one twice
             if is_hard(
                 history.mean(uid, settings.statistic),
                 history.attempts(uid),

@@ -60,8 +60,12 @@ def reflecting(stub):
     return make
 
 
-def reflected_on(algorithm) -> list[str]:
-    return [prompt.uid for prompt in algorithm.the(Reflection).prompts(QUERIES, 5) if prompt.attempt]
+def reflected_on(algorithm, queries=QUERIES) -> list[str]:
+    return [prompt.uid for prompt in algorithm.the(Reflection).prompts(queries, 5) if prompt.attempt]
+
+
+def test_a_query_that_a_step_has_twice_gets_one_second_turn(reflecting):
+    assert reflected_on(reflecting(), [*QUERIES, QUERIES[0]]) == list(QUERIES)
 
 
 def test_one_query_per_step_is_still_reflected_on_when_nothing_is_gained(reflecting):
