@@ -172,10 +172,12 @@ def wrong_value(section: str, key: str, value: object, model: type[Settings]) ->
     field = model.model_fields[key]
     line = f"{section}.{key}: {shown(value)} is not {describe(field)}"
     choices = [choice for choice in _choices(field.annotation) if isinstance(choice, str)]
-    if get_origin(field.annotation) is list and (members := _choices(get_args(field.annotation)[0])):
-        if value in members:
+    if get_origin(field.annotation) is list:
+        (one,) = get_args(field.annotation)
+        members = _choices(one)
+        if value in members or (value and isinstance(value, str) and _bare(one) is str):
             return ConfigError(f"{line}; fix: {section}.{key}=[{value}]")
-        if isinstance(value, list) and (unknown := [one for one in value if one not in members]):
+        if members and isinstance(value, list) and (unknown := [each for each in value if each not in members]):
             known = ", ".join(map(str, members))
             line = f"{section}.{key}: {shown(unknown[0])} is not one of {known}"
             value, choices = unknown[0], list(members)

@@ -91,10 +91,11 @@ class RunSettings(Settings):
         "resumes from the last checkpoint (docs/operate/restarts.md). 0: never.",
         ge=0,
     )
-    trackers: list[Literal["tensorboard", "wandb", "mlflow", "trackio"]] = setting(
+    trackers: list[Text] = setting(
         ["tensorboard"],
         "Trackers that receive metrics, sample conversations, settings and the summary, in addition to the run "
-        "directory's own files (docs/guides/trackers.md); `[]`: none.",
+        "directory's own files: tensorboard, wandb, mlflow, trackio, or `module:Class` of your own "
+        "(docs/guides/trackers.md); `[]`: none.",
     )
     log_conversations: int = setting(2, "Sample conversations sent to the trackers per step.", ge=0)
     save_rollouts: bool = setting(True, "Whether to write each step's rollouts to `rollouts/*.parquet`.")

@@ -127,6 +127,8 @@ def _run_lines(config: "BaseConfig", run: "RunSettings") -> Iterator[tuple[str, 
     yield from (("own method", text) for text in config.own_methods())
     every = f"every {run.checkpoint_every} steps and at the end" if run.checkpoint_every else "at the end"
     yield "run", f"{run.dir}/{run.name or 'NAME'}: {run.steps} steps, seed {run.seed}, checkpoint {every}"
+    if run.stop:
+        yield "stop", ", ".join(f"{key}: {limit}" for key, limit in run.stop.items())
     training = config.training_settings
     responses = training.queries_per_step * training.group_size
     yield (

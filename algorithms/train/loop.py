@@ -319,7 +319,7 @@ class _Session:
             tags = to_tags(measure(self.algo, f"after step {step}", self.problems).metrics())
         self.directory.add_to_last_metrics(tags)
         self.recorder.record_evaluation(step, tags)
-        self.end.restart(self.directory.read_metrics())
+        self.end.replay(self.directory.read_metrics())
 
     def _restore_results(self, changed: Sequence[str]) -> None:
         """Restore the evaluation before training and the time spent; delete an end that no longer holds.
@@ -329,7 +329,7 @@ class _Session:
         """
         rows = [row for row in self.directory.read_metrics() if row["step"] <= self.algo.steps_done]
         self.wall_s_before = float(rows[-1].get("run/wall_s") or 0.0) if rows else 0.0
-        self.end.restart(rows)
+        self.end.replay(rows)
         stored = self.directory.read_evaluation()
         self.evaluations = {side: stored[side] for side in ("before", OTHER_SETTINGS) if side in stored}
         if changed and "before" in self.evaluations:

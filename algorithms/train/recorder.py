@@ -16,7 +16,7 @@ from algorithms.train.evaluations import to_tags
 from algorithms.train.rollout_files import TokenPieces, rollout_rows, sample_conversations, write_rollouts
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.conversations import conversation_rows
-from algorithms.train.trackers.registry import TENSORBOARD, open_tracker, others
+from algorithms.train.trackers.registry import TENSORBOARD, open_tracker, without_tensorboard
 from algorithms.train.trackers.tensorboard import EventFiles
 from algorithms.train.trackers.tracker import Delivery, Outcome
 from algorithms.utils.files import plain
@@ -46,7 +46,7 @@ class Recorder:
         self._start_step = start_step
         self._deliveries: list[Delivery] = []
         try:
-            for name in others(trackers):
+            for name in without_tensorboard(trackers):
                 self._deliveries.append(Delivery(open_tracker(name, run)))
             self._events = EventFiles(run, start_step) if TENSORBOARD in trackers else None
         except BaseException:

@@ -75,7 +75,7 @@ WRONG = [
     (
         "training",
         {"mechanisms": "gdro"},
-        "training.mechanisms: 'gdro' is not a list, each text that is not empty; the default is []",
+        "training.mechanisms: 'gdro' is not a list, each text that is not empty; fix: training.mechanisms=[gdro]",
     ),
     ("training", {"lrr": 1}, "training.lrr: no such setting; did you mean training.lr?"),
     (
@@ -151,17 +151,20 @@ def test_the_line_of_a_contradiction(sections, line):
 
 
 @pytest.mark.parametrize(
-    ("value", "line"),
+    ("setting", "line"),
     [
-        ("[wandbb]", "'wandbb' is not one of tensorboard, wandb, mlflow, trackio; did you mean wandb?"),
-        ("[tensorboard, x]", "'x' is not one of tensorboard, wandb, mlflow, trackio; the default is ['tensorboard']"),
-        ("wandb", "'wandb' is not a list, each one of tensorboard, wandb, mlflow, trackio; fix: run.trackers=[wandb]"),
+        ("run.trackers=wandb", "'wandb' is not a list, each text that is not empty; fix: run.trackers=[wandb]"),
+        (
+            "run.start_with=optimizer",
+            "'optimizer' is not a list, each one of optimizer, history, queries; fix: run.start_with=[optimizer]",
+        ),
+        ("run.start_with=[historie]", "'historie' is not one of optimizer, history, queries; did you mean history?"),
     ],
 )
-def test_a_tracker_that_there_is_not_is_answered_with_those_that_there_are(value, line):
+def test_a_list_is_answered_with_what_it_takes(setting, line):
     with pytest.raises(ConfigError) as raised:
-        load(None, [f"run.trackers={value}"], GRPOConfig)
-    assert str(raised.value) == f"run.trackers: {line}"
+        load(None, [setting], GRPOConfig)
+    assert str(raised.value) == f"{setting.partition('=')[0]}: {line}"
 
 
 def test_a_greedy_evaluation_and_a_schedule_of_known_length_are_allowed():

@@ -26,6 +26,7 @@ from .pages import PAGES, ROOT, fenced
 ELSEWHERE = {
     "docs/guides/coming-from-trl-or-verl.md": "docs/test_coming_from.py",
     "docs/guides/rllib.md": "training/test_rllib_script.py",
+    "docs/guides/trackers.md": "trackers/test_starting.py",
     "docs/method/extend.md": "docs/test_extend.py",
     "docs/operate/run-control.md": "runs/test_stop_conditions.py",
     "docs/reference/api.md": "readme/test_readme.py",

@@ -3,12 +3,14 @@
 import json
 import re
 import sys
+import types
 
 import pytest
 
 from algorithms.config.errors import ConfigError
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.train.stop_conditions.base import build_conditions, known_tags
+from algorithms.train.stop_conditions.base import StopCondition, build_conditions, known_tags
+from algorithms.utils.errors import RunError
 from tests.docs.pages import DOCS, fenced
 
 NAN = float("nan")
@@ -35,6 +37,56 @@ def config(**evaluation):
 def test_a_limit_is_reached_or_not(entry, row, said):
     (condition,) = build_conditions(entry, config())
     assert condition.observe(row) == said
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """Builds a condition of a user's class, from the body of the class."""
+
+    def build(body, limit=1):
+        module = types.ModuleType("own_stops")
+        exec(f"import numpy\nfrom {StopCondition.__module__} import StopCondition\n{body}", vars(module))
+        vars(module)["Own"].__module__ = "own_stops"
+        monkeypatch.setitem(sys.modules, "own_stops", module)
+        (condition,) = build_conditions({"own_stops:Own": limit}, config())
+        return condition
+
+    return build
+
+
+def test_a_condition_of_ones_own_takes_two_numbers_and_measures_with_numpy(own):
+    class_ = """
+class Own(StopCondition):
+    def __init__(self, key, limit):
+        self.scale, limit = limit
+        super().__init__(key, limit)
+    def measure(self, row):
+        return numpy.float32(self.scale * row["a"])
+"""
+    condition = own(class_, [2, 3])
+    assert condition.observe({"a": 1}) is None
+    assert condition.observe({"a": 2}) == "run.stop.own_stops:Own: 4 >= 3"
+    with pytest.raises(ConfigError, match=r"run.stop.own_stops:Own: Own does not take 'abc' \(ValueError: .*; fix: "):
+        own(class_, "abc")
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [("row['b']", "KeyError: 'b'"), ("'many'", "TypeError: it returned 'many', which is no number")],
+)
+def test_a_condition_that_fails_ends_the_run_in_one_line(own, measured, said):
+    condition = own(f"class Own(StopCondition):\n    def measure(self, row): return {measured}")
+    with pytest.raises(RunError) as raised:
+        condition.observe({"step": 3})
+    assert str(raised.value) == (
+        f"run.stop.own_stops:Own: measure failed on the row of step 3 ({said}); fix: correct it, or resume with "
+        "run.stop={}"
+    )
+
+
+def test_a_condition_that_measures_nothing_is_refused(own):
+    with pytest.raises(ConfigError, match="Own measures nothing; fix: write its measure"):
+        own("class Own(StopCondition): pass")
 
 
 @pytest.mark.parametrize(
@@ -116,10 +168,11 @@ def test_the_closing_lines_name_the_condition(command, algorithm, tmp_path, caps
 
 def test_the_condition_of_the_page_ends_a_run_and_sees_stored_rows_again(command, algorithm, tmp_path, monkeypatch):
     (code,) = fenced(DOCS / "operate/run-control.md", "python")
-    (tmp_path / "stops.py").write_text(code.replace("eval/pass@1", "reward/mean"), encoding="utf-8")
+    code = re.sub("eval/pass@1|response/mean_tokens", "reward/mean", code)
+    (tmp_path / "stops.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     small = ["run.name=run", "run.save_rollouts=false", "run.log_conversations=0"]
-    stop = "run.stop={stops:EvaluationsWithoutGain: 3}"
+    stop = "run.stop={stops:EvaluationsWithoutGain: 3, stops:LongAnswers: 400 for 2}"
     assert command(f"run.dir={tmp_path}", *small, "run.steps=2", stop)[0] == 0
     assert command("--resume", str(tmp_path / "run"), "run.steps=9")[0] == 0
     assert summary(tmp_path / "run")["steps"] == 4

@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import sqlite3
+import sys
 from contextlib import closing
 
 import pytest
@@ -16,6 +17,7 @@ from algorithms.train.trackers.mlflow_run import metric_name
 from algorithms.train.trackers.registry import TRACKERS, check_trackers
 from algorithms.train.trackers.tracker import Tracker
 from algorithms.train.trackers.wandb_run import is_complete
+from tests.docs.pages import DOCS, fenced
 
 from .stores import mlflow_points, mlflow_runs, wandb_points
 
@@ -90,12 +92,49 @@ def test_who_is_logged_in_or_offline_is_not_stopped(way, logged_out, monkeypatch
     check_trackers(["wandb"])
 
 
-def test_a_tracker_that_nobody_knows_is_a_wrong_value():
-    with pytest.raises(ConfigError, match="run.trackers"):
-        from algorithms.config.loading import load
-        from algorithms.grpo.config import GRPOConfig
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("wandbb", "is not one of tensorboard, wandb, mlflow, trackio, or a class; did you mean wandb?"),
+        ("trackers_of_mine:File", "has no class File derived from algorithms.train.trackers.tracker.Tracker"),
+        ("trackers_of_mine:Bare", "trackers_of_mine:Bare lacks open, scalars; fix: write it as docs/"),
+        ("trackers_of_mine:Absent", "trackers_of_mine:Absent is not installed; fix: pip install no_such_package"),
+        (
+            "trackers_of_mine:Failing",
+            "cannot be started (no disk); fix: correct the class, or leave trackers_of_mine:F",
+        ),
+    ],
+)
+def test_what_is_no_tracker_is_a_wrong_value(name, line, monkeypatch, tmp_path):
+    (tmp_path / "trackers_of_mine.py").write_text(
+        "from algorithms.train.trackers.tracker import Tracker\n"
+        "class Bare(Tracker):\n    def holds(self, tag, step): return False\n"
+        "class Whole(Bare):\n    def open(): pass\n    def scalars(): pass\n"
+        "class Absent(Whole):\n    package = 'no_such_package'\n"
+        "class Failing(Whole):\n    @classmethod\n    def check(cls): raise OSError('no disk')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError) as raised:
+        check_trackers([name])
+    assert str(raised.value).startswith("run.trackers: ") and line in str(raised.value)
+    sys.modules.pop("trackers_of_mine", None)
 
-        load(None, ["run.trackers=[tensorbord]"], GRPOConfig)
+
+def test_the_tracker_of_the_page_gets_every_number_once_also_of_a_resumed_run(monkeypatch, tmp_path):
+    (code,) = fenced(DOCS / "guides/trackers.md", "python")
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    check_trackers(["tensorboard", "mine:CsvFile"])
+    run = RunDirectory.create(tmp_path, "run", "")
+    for last in (0, 1):
+        with Recorder(run, last, trackers=["mine:CsvFile"]) as recorder:
+            if last:
+                recorder.resume_settings({"algorithm": "grpo"}, changed=False)
+            recorder.record({"step": last + 1, "reward/mean": 0.5})
+            recorder.record_evaluation(last + 1, {"eval/pass@1": 0.25})
+    steps = [f"{step},{line}" for step in (1, 2) for line in ("reward/mean,0.5", "eval/pass@1,0.25")]
+    assert (run.path / "numbers.csv").read_text().splitlines() == steps
+    sys.modules.pop("mine", None)
 
 
 def test_without_trackers_the_run_directory_is_all_that_there_is(tmp_path):

@@ -7,6 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from algorithms.config.errors import ConfigError, did_you_mean, shown
@@ -14,6 +15,7 @@ from algorithms.config.plugins import Plugin, find_plugins, load_plugin
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.registry import BUILT_IN, named_mechanisms, query_sampler
+from algorithms.utils.errors import RunError
 
 SETTING = "run.stop"
 _COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
@@ -47,7 +49,8 @@ class StopCondition(Plugin):
 
     Args:
         key: of the entry.
-        limit: of the entry: a number that has to be reached, or a text such as "<0.05".
+        limit: of the entry: a number that has to be reached, or a text such as "<0.05". A class that needs more than
+            one number takes others in an `__init__` of its own, and passes the limit on.
 
     Raises:
         ConfigError: the limit is neither.
@@ -69,15 +72,27 @@ class StopCondition(Plugin):
         """Return the number that is compared; None where this step does not have it.
 
         Args:
-            row: of the step, as in metrics.jsonl. The rows of all steps come once and in order; a resumed run passes
-                the stored ones first.
+            row: of the step, as in metrics.jsonl: without evaluations where none was made, None for a number that is
+                not finite. The rows of all steps come once and in order; a resumed run passes the stored ones first.
         """
         raise NotImplementedError
 
     def observe(self, row: Mapping[str, Any]) -> str | None:
-        """Return the entry and its number if the run ends with this step, else None."""
-        value = self.measure(row)
-        if not isinstance(value, int | float) or not math.isfinite(value):
+        """Return the entry and its number if the run ends with this step, else None.
+
+        Raises:
+            RunError: `measure` fails, or returns anything but a number or None.
+        """
+        try:
+            value = self.measure(row)
+            if not isinstance(value, Real | None):
+                raise TypeError(f"it returned {shown(value)}, which is no number")
+        except Exception as error:  # of a class that somebody else wrote
+            raise RunError(
+                f"{SETTING}.{self.key}: measure failed on the row of step {row.get('step')} ({type(error).__name__}: "
+                f"{error}); fix: correct it, or resume with {SETTING}={{}}"
+            ) from error
+        if value is None or not math.isfinite(value):
             return None
         reached = _COMPARISONS[self.sign](value, self.limit)
         return f"{SETTING}.{self.key}: {value:.6g} {self.sign} {self.limit:g}" if reached else None
@@ -97,7 +112,21 @@ def build_conditions(stop: Mapping[str, object], config: GRPOConfig) -> list[Sto
     Raises:
         ConfigError: an entry names nothing, or a metric that this run does not measure, or its limit is none.
     """
-    return [_kind(key, config)(key, limit) for key, limit in stop.items()]
+    return [_build(_kind(key, config), key, limit) for key, limit in stop.items()]
+
+
+def _build(kind: type[StopCondition], key: str, limit: object) -> StopCondition:
+    if kind.measure is StopCondition.measure:
+        raise ConfigError(f"{SETTING}.{key}: {kind.__name__} measures nothing; fix: write its measure(self, row)")
+    try:
+        return kind(key, limit)
+    except ConfigError:
+        raise
+    except Exception as error:  # of a class that somebody else wrote
+        raise ConfigError(
+            f"{SETTING}.{key}: {kind.__name__} does not take {shown(limit)} ({type(error).__name__}: {error}); fix: "
+            "another limit, or correct its __init__"
+        ) from error
 
 
 class RunEnd:
@@ -105,9 +134,9 @@ class RunEnd:
 
     def __init__(self, run: RunSettings, config: GRPOConfig) -> None:
         self._run, self._config = run, config
-        self.restart([])
+        self.replay([])
 
-    def restart(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def replay(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Take the rows of a run that resumes, in place of those before: a condition that the last satisfies holds."""
         self._conditions = build_conditions(self._run.stop, self._config)
         self._reached: str | None = None

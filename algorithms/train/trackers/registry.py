@@ -1,11 +1,11 @@
 """Trackers by name: which there are, whether they can start, and the tracked runs of a run directory."""
 
-import importlib
 import importlib.util
 import json
 from collections.abc import Sequence
 
 from algorithms.config.errors import ConfigError, ServiceError
+from algorithms.config.plugins import hooks, load_plugin
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.mlflow_run import MlflowRun
 from algorithms.train.trackers.tracker import Tracker
@@ -16,6 +16,7 @@ from algorithms.utils.files import json_text
 TENSORBOARD = "tensorboard"
 TRACKERS: dict[str, type[Tracker]] = {kind.name: kind for kind in (WandbRun, MlflowRun, TrackioRun)}
 FILE_NAME = "trackers.json"
+_NEEDED = ("open", "holds", "scalars")
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -24,10 +25,15 @@ def check_trackers(names: Sequence[str]) -> None:
     Raises:
         ConfigError: one is not; the line names the fix. It is a ServiceError if the tracker is installed.
     """
-    for name in others(names):
-        kind = TRACKERS[name]
-        if importlib.util.find_spec(kind.package) is None:
-            raise ConfigError(f"run.trackers: {name} is not installed; fix: pip install -e '.[{name}]'")
+    for name in without_tensorboard(names):
+        kind = _kind(name)
+        if lacking := [method for method in _NEEDED if method not in hooks(kind, Tracker)]:
+            raise ConfigError(
+                f"run.trackers: {name} lacks {', '.join(lacking)}; fix: write it as docs/guides/trackers.md does"
+            )
+        if kind.package and importlib.util.find_spec(kind.package) is None:
+            what = f"-e '.[{name}]'" if name in TRACKERS else kind.package
+            raise ConfigError(f"run.trackers: {name} is not installed; fix: pip install {what}")
         try:
             kind.check()
         except ConfigError:
@@ -45,21 +51,26 @@ def open_tracker(name: str, run: RunDirectory) -> Tracker:
     file = run.path / FILE_NAME
     try:
         known = json.loads(file.read_bytes()) if file.exists() else {}
-        tracker = TRACKERS[name].open(run, known.get(name) or {})
+        tracker = _kind(name).open(run, known.get(name) or {})
+        tracker.name = name
         run.write_record(file, json_text(known | {name: tracker.identity()}))
     except Exception as error:  # a client's: there are many
         raise _cannot_start(name, error) from error
     return tracker
 
 
-def others(names: Sequence[str]) -> list[str]:
+def without_tensorboard(names: Sequence[str]) -> list[str]:
     """Return the trackers that are not TensorBoard, each once."""
     return [name for name in dict.fromkeys(names) if name != TENSORBOARD]
 
 
+def _kind(name: str) -> type[Tracker]:
+    return load_plugin("run.trackers", name, Tracker, {TENSORBOARD: Tracker, **TRACKERS})
+
+
 def _cannot_start(name: str, error: Exception) -> ServiceError:
     said = next(filter(None, str(error).splitlines()), type(error).__name__)
+    fix = "see docs/guides/trackers.md for its environment variables" if name in TRACKERS else "correct the class"
     return ServiceError(
-        f"run.trackers: {name} cannot be started ({said.rstrip('.')}); fix: see docs/guides/trackers.md for its "
-        f"environment variables, or leave {name} out of run.trackers"
+        f"run.trackers: {name} cannot be started ({said.rstrip('.')}); fix: {fix}, or leave {name} out of run.trackers"
     )

@@ -6,7 +6,6 @@ import queue
 import socket
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -19,7 +18,8 @@ from algorithms.train.run_directory import RunDirectory
 PROJECT = "r3-grpo"
 CONVERSATIONS = "conversations"
 EVALUATION = "eval/"  # what tags of an evaluation begin with: it may come after the rest of its step
-_PATIENCE_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 60.0
 
 
 class Outcome(Enum):
@@ -35,19 +35,21 @@ class Outcome(Enum):
         return cls.INTERRUPTED if isinstance(error, KeyboardInterrupt) else cls.FAILED
 
 
-class Tracker(ABC):
-    """One tracked run of a tracker. Any method but `holds` may raise what the client raises.
+class Tracker:
+    """One tracked run of a tracker. A class needs `open`, `holds` and `scalars` of its own.
+
+    Any method but `holds` may raise what the client raises.
 
     Attributes:
-        name: as `run.trackers` has it, which is also the extra that installs it.
-        package: what has to be installed.
-        address_variable: environment variable that names its server.
+        name: as `run.trackers` has it; of the library's own it is also the extra that installs them.
+        package: what has to be installed; empty for nothing.
+        address_variable: environment variable that names its server; empty without one.
         last_step: the last step that the tracked run holds from earlier processes; -1 for none.
     """
 
-    name: ClassVar[str]
-    package: ClassVar[str]
-    address_variable: ClassVar[str]
+    name: str = ""
+    package: ClassVar[str] = ""
+    address_variable: ClassVar[str] = ""
     last_step: int = -1
 
     @classmethod
@@ -59,10 +61,9 @@ class Tracker(ABC):
         parts = urlsplit(os.environ.get(cls.address_variable) or "")
         if parts.scheme in ("http", "https") and parts.hostname:
             port = parts.port or (443 if parts.scheme == "https" else 80)
-            socket.create_connection((parts.hostname, port), timeout=_PATIENCE_S).close()
+            socket.create_connection((parts.hostname, port), timeout=CONNECT_TIMEOUT_S).close()
 
     @classmethod
-    @abstractmethod
     def open(cls, run: RunDirectory, stored: Mapping[str, str]) -> Self:
         """Begin a tracked run, or continue the one that an earlier process began.
 
@@ -70,32 +71,35 @@ class Tracker(ABC):
             run: the run's folder.
             stored: what `identity` returned then; empty for a new tracked run.
         """
+        raise NotImplementedError
 
-    @abstractmethod
-    def identity(self) -> dict[str, str]:
-        """Return the identity by which the tracked run is found again."""
-
-    @abstractmethod
     def holds(self, tag: str, step: int) -> bool:
         """Return whether an earlier process sent this point, and it arrived."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def scalars(self, step: int, values: Mapping[str, float], time_s: float) -> None:
+        """Record numbers by tag.
+
+        Args:
+            step: one that may have come before: its evaluation comes apart, and what it `holds` is left out.
+            values: tag → number.
+            time_s: when they were measured, in seconds since 1970.
+        """
+        raise NotImplementedError
+
+    def identity(self) -> dict[str, str]:
+        """Return the identity by which the tracked run is found again."""
+        return {}
+
     def settings(self, config: Mapping[str, Any]) -> None:
         """Record the resolved configuration, section → setting → value, and `algorithm`."""
 
-    @abstractmethod
-    def scalars(self, step: int, values: Mapping[str, float], time_s: float) -> None:
-        """Record numbers by tag; `time_s` is when they were measured, in seconds since 1970."""
-
-    @abstractmethod
     def conversations(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Record sample conversations as a table; each row has the same columns."""
 
-    @abstractmethod
     def summary(self, summary: Mapping[str, Any]) -> None:
         """Record the content of summary.json."""
 
-    @abstractmethod
     def close(self, outcome: Outcome) -> None:
         """Send what is still in progress, and record how the run ended."""
 
@@ -111,8 +115,6 @@ def flat(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> d
     return found
 
 
-PATIENCE_S = 60.0
-
 _logger = logging.getLogger(__name__)
 
 
@@ -127,7 +129,7 @@ class Delivery:
         patience_s: how long `close` waits for the tracker, in seconds.
     """
 
-    def __init__(self, tracker: Tracker, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, tracker: Tracker, patience_s: float = CLOSE_TIMEOUT_S) -> None:
         self.tracker, self._patience_s = tracker, patience_s
         self._incoming: queue.SimpleQueue[Callable[[], None] | Outcome] = queue.SimpleQueue()
         self._undelivered: deque[Callable[[], None]] = deque()
