@@ -25,7 +25,7 @@ from algorithms.learner.attention import attention_as_loaded, is_packed, try_pac
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings
 from algorithms.learner.model import disable_dropout
-from algorithms.learner.proof import find_deviation
+from algorithms.learner.start_check import find_deviation
 from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
 from algorithms.models.logits import CAPS, DIVIDES, MULTIPLIES

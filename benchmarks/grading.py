@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.record import benchmark_parser, show
+from r3env.child_processes.subprocess_scorer import SubprocessScorer
 from r3env.core import Reason
 from r3env.grading import close, grade, statistics
-from r3env.sandbox.subprocess_scorer import SubprocessScorer
 
 Pair = tuple[str, str]
 _GROUPS, _GROUP_SIZE = 64, 16

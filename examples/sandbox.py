@@ -25,7 +25,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from r3env.sandbox.process import ProcessStartError, ProcessTimeoutError, run_to_end
+from r3env.child_processes.process import ProcessStartError, ProcessTimeoutError, run_to_end
 
 # Episodes step in many threads; with a process to each of them at once, `wall_s` would measure the others.
 _slots = threading.BoundedSemaphore(os.cpu_count() or 1)

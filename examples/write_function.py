@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium
 
 from examples.sandbox import Ending, Limits, run_calls
+from r3env.child_processes.process import ProcessStartError
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
-from r3env.sandbox.process import ProcessStartError
 
 _CODE_BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 

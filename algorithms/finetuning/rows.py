@@ -13,7 +13,7 @@ from algorithms.finetuning.config import SFTConfig
 from algorithms.methods.prefixes import encode_text
 from algorithms.models.tokenizer import chat_format
 from algorithms.preflight.environments import check_environment_id
-from algorithms.rollout.rendering import PromptRenderer
+from algorithms.rollout.prompt_preview import PromptRenderer
 from algorithms.rollout.types import Prompt
 from r3env import chat
 from r3env.core import Query, Reason, VerifiableEnv

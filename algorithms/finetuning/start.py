@@ -32,11 +32,11 @@ from algorithms.preflight.environments import validate_environment
 from algorithms.preflight.gpus import count_for_card, found_gpus, other_card
 from algorithms.preflight.memory import CUDA_BYTES, LIBRARIES_BYTES, learner_bytes
 from algorithms.train.exit_codes import DONE, WRONG_INPUT
-from algorithms.train.places import check_place, check_writable
+from algorithms.train.integrity import check_record
 from algorithms.train.ray_watch import RayWatch
-from algorithms.train.record import check_record
-from algorithms.train.resume import check_files
 from algorithms.train.run_directory import RunDirectory
+from algorithms.train.run_location import check_place, check_writable
+from algorithms.train.stored_run import check_files
 from algorithms.train.trackers.registry import check_trackers
 from r3env.printable import printable
 

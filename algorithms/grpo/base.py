@@ -69,7 +69,7 @@ from algorithms.preflight.ray_session import without_needless_ray
 from algorithms.rollout.attempts import AttemptTruncator, context_of
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.env_runner import environment_makers
-from algorithms.rollout.rendering import PromptRenderer
+from algorithms.rollout.prompt_preview import PromptRenderer
 from algorithms.rollout.reward_actors import RewardActors, reward_bundles
 from algorithms.rollout.types import OnProgress, Prompt, Request, Sampling, Split
 from algorithms.rollout.workers import RolloutWorkers

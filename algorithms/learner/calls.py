@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import RayError
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
-from algorithms.utils import pulse
+from algorithms.utils import heartbeat
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def call_learners(learner_group: LearnerGroup, function: Callable[[Any], T]) -> 
 
     A collective that one learner never joins would keep the others for the process group's timeout, half an hour.
     So after the first error the others have `GRACE_S`; those that have not answered then are killed. A call may take
-    any time as long as its learner gives signs of life, see `algorithms.utils.pulse`; a silent one is killed.
+    any time as long as its learner gives signs of life, see `algorithms.utils.heartbeat`; a silent one is killed.
 
     Args:
         learner_group: RLlib's LearnerGroup. A learner in this process is called directly, and raises its own errors.
@@ -59,11 +59,11 @@ def call_learners(learner_group: LearnerGroup, function: Callable[[Any], T]) -> 
     results: dict[int, T] = {}
     errors: list[Exception] = []
     waiting: list[Any] = list(calls)
-    pulses = {reference: pulse.Pulse(manager.actors()[number]) for reference, number in calls.items()}
+    pulses = {reference: heartbeat.Pulse(manager.actors()[number]) for reference, number in calls.items()}
     deadline: float | None = None
     silent = 0
     while waiting:
-        patience_s = pulse.LOOK_S if deadline is None else min(pulse.LOOK_S, deadline - time.monotonic())
+        patience_s = heartbeat.LOOK_S if deadline is None else min(heartbeat.LOOK_S, deadline - time.monotonic())
         ready, waiting = ray.wait(waiting, num_returns=1, timeout=max(0.0, patience_s))
         for reference in ready:
             number = calls[reference]
@@ -78,7 +78,9 @@ def call_learners(learner_group: LearnerGroup, function: Callable[[Any], T]) -> 
         if deadline is not None and time.monotonic() >= deadline:
             break
         for reference in [reference for reference in waiting if pulses[reference].is_gone()]:
-            _logger.warning("learner %d is ended: it gave no sign of life for %g s", calls[reference], pulse.SILENT_S)
+            _logger.warning(
+                "learner %d is ended: it gave no sign of life for %g s", calls[reference], heartbeat.SILENT_S
+            )
             _kill(manager, calls[reference])
             waiting.remove(reference)
             silent += 1

@@ -21,14 +21,14 @@ from algorithms.learner.forward import ForwardSettings, ScoringModel, Statistic,
 from algorithms.learner.model import WithoutAdapter, adapted_layers, set_update_mode
 from algorithms.learner.nf4 import quantize_base
 from algorithms.learner.optimizer import make_adamw, step_threads, threads
-from algorithms.learner.proof import find_deviation
 from algorithms.learner.sharding import clip_gradients, compute_device, reshard, shard, sum_gradients
+from algorithms.learner.start_check import find_deviation
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.learner.weights import LearnerTensors
 from algorithms.losses.base import LossSettings, load_objective
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.models.names import errors_named, resolve_model
-from algorithms.utils.pulse import start_beating
+from algorithms.utils.heartbeat import start_beating
 from algorithms.utils.starting import READY, report_stage
 
 

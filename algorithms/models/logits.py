@@ -1,7 +1,7 @@
 """What a model's own `forward` does between hidden states and logits, beside the product with its output head.
 
 Learners compute that product themselves, in chunks. The start of a run compares them with the model's own logits
-(`algorithms.learner.proof`), so that a model that is missing here is refused.
+(`algorithms.learner.start_check`), so that a model that is missing here is refused.
 """
 
 from dataclasses import dataclass

@@ -129,8 +129,8 @@ def chat_settings(run: Path) -> dict[str, Any]:
 
 def _checkpoint(run: Path, step: int | None) -> Path:
     """Return the checkpoint of a step, with every file as it was written, as `--resume` wants it."""
+    from algorithms.train.integrity import check_record
     from algorithms.train.manifest import damage
-    from algorithms.train.record import check_record
     from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, checkpoint_path, checkpoint_steps, step_of
 
     if not run.is_dir():

@@ -10,7 +10,7 @@ import yaml
 
 from algorithms.config.plain_yaml import load_yaml
 from algorithms.config.secrets import without_secrets
-from algorithms.train.record import check_record
+from algorithms.train.integrity import check_record
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.errors import InputError
 

@@ -16,10 +16,10 @@ import r3env
 from algorithms.rollout.types import Rollout
 from algorithms.utils.errors import RunError
 from algorithms.utils.progress import percent
+from r3env.child_processes.subprocess_scorer import WAITED
 from r3env.core import Reason
 from r3env.named_functions import of_library
 from r3env.printable import printable
-from r3env.sandbox.subprocess_scorer import WAITED
 
 # What differs between errors of one kind: what is quoted, addresses, and numbers that are not the line of a file.
 _VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-fA-F]+|(?<!line )\b\d[\d.]*")

@@ -22,9 +22,9 @@ from algorithms.config.errors import ConfigError
 from algorithms.config.machine import RewardActorSettings
 from algorithms.rollout.environment_actors import EnvironmentActor
 from algorithms.utils.errors import RunError
+from r3env.child_processes.process import ProcessDiedError
 from r3env.envs.function import Judge, MadeFrom, judge_in_fork
 from r3env.envs.reward_service import RewardService
-from r3env.sandbox.process import ProcessDiedError
 
 # A process whose loop stands still for so long beyond a call's time limit ends; while a function is made, for longer.
 _GRACE_S, _MAKING_S = 5.0, 120.0

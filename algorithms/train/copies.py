@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.history.database import copy_database
-from algorithms.train.copy_place import IDS, INDEX, DamagedError, Place, folder_of
 from algorithms.train.manifest import GROWING, MANIFEST, WHOLE, fingerprint, listed_files
+from algorithms.train.remote_copy import IDS, INDEX, DamagedError, Place, folder_of
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, checkpoint_path, checkpoint_steps
 from algorithms.utils.files import sync
 from r3env.printable import printable

@@ -24,8 +24,8 @@ from algorithms.evaluation.config import KNOWN_SECTIONS, BenchmarksConfig, move_
 from algorithms.evaluation.problems import is_mixture
 from algorithms.grpo.config import GRPOConfig
 from algorithms.train.checkpoints import Checkpoints
+from algorithms.train.integrity import check_record
 from algorithms.train.manifest import damage
-from algorithms.train.record import check_record
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, step_of
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import user_path

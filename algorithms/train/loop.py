@@ -24,18 +24,18 @@ from algorithms.preflight.ray_session import needs_ray
 from algorithms.train.checkpoints import Checkpoints, load_checkpoint
 from algorithms.train.closing_table import print_closing_table, problems_named
 from algorithms.train.copies import Copies
-from algorithms.train.copy_place import check_copy
 from algorithms.train.curves import draw_curves
 from algorithms.train.evaluations import measure, naming_the_evaluation, to_stored, to_tags, was_missed
 from algorithms.train.exit_codes import DIRECTORY, is_supervised, report_to_supervisor
 from algorithms.train.ray_watch import RayWatch, start_interruptible_ray
 from algorithms.train.recorder import Recorder, record_step, step_row
-from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
+from algorithms.train.remote_copy import check_copy
 from algorithms.train.rollout_files import TokenPieces
 from algorithms.train.run_directory import SIDES, RunDirectory, is_in_job_copy
 from algorithms.train.start_from import start_from
 from algorithms.train.stop_conditions.base import RunEnd
 from algorithms.train.stopping import InterruptBetweenSteps, interrupt_on_sigterm
+from algorithms.train.stored_run import StoredRun, changed_measurement, changed_training, reading_history
 from algorithms.train.trackers.tracker import Outcome
 from algorithms.utils.errors import InputError
 from algorithms.utils.process import native_stderr_held_back

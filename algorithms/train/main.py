@@ -71,7 +71,7 @@ def begun_run(files: Sequence[str], overrides: Sequence[str]) -> Path | None:
         return RunDirectory.open(parent / name).path
     copy_to = section.get("copy_to")
     if isinstance(copy_to, str) and "://" in copy_to and not (parent / name).exists():
-        from algorithms.train.copy_place import Place, fetch
+        from algorithms.train.remote_copy import Place, fetch
 
         place = Place(copy_to, name)
         return fetch(place.uri, parent) if place.standing() else None
@@ -119,7 +119,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as held:
         stored = None
         if arguments.resume is not None:  # "" as of a variable that is not set
-            from algorithms.train.resume import StoredRun, check_kept_settings
+            from algorithms.train.stored_run import StoredRun, check_kept_settings
 
             found = StoredRun.open(Path(arguments.resume), algorithm, to_train=not arguments.check)
             stored = held.enter_context(found)
@@ -129,9 +129,9 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
         config, run = load(file, arguments.overrides, _config_class(algorithm))
         # Behind what is most often refused: they take seconds to import.
         from algorithms.preflight.check import check, validate_start
-        from algorithms.train.copy_place import Place
         from algorithms.train.loop import resume, train
-        from algorithms.train.places import check_place
+        from algorithms.train.remote_copy import Place
+        from algorithms.train.run_location import check_place
         from algorithms.train.start_from import find_start, find_start_again
         from algorithms.train.stop_conditions.base import build_conditions
         from algorithms.train.trackers.registry import check_trackers
@@ -166,7 +166,7 @@ def _choose_begun(arguments: argparse.Namespace) -> None:
     """
     if not arguments.continue_run:
         if arguments.resume and "://" in arguments.resume:
-            from algorithms.train.copy_place import fetch
+            from algorithms.train.remote_copy import fetch
 
             parent = _run_section((), arguments.overrides).get("dir") or "runs"
             arguments.resume = str(fetch(arguments.resume, user_path(parent)))

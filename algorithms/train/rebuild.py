@@ -11,8 +11,8 @@ from pathlib import Path
 from algorithms.train.exit_codes import DONE, in_one_line
 from algorithms.train.manifest import GROWING, MANIFEST, WHOLE, take_as_they_are
 from algorithms.train.metrics_file import bytes_until
-from algorithms.train.places import check_writable
 from algorithms.train.run_directory import RunDirectory, checkpoint_steps
+from algorithms.train.run_location import check_writable
 from algorithms.utils.errors import CheckpointError
 from r3env.printable import printable
 from r3env.streams import guard_streams

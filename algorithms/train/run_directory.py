@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from algorithms.config.errors import ConfigError
 from algorithms.history.store import FILE_NAME
 from algorithms.train import manifest, metrics_file
-from algorithms.train.places import check_place, no_place, unusable
+from algorithms.train.run_location import check_place, no_place, unusable
 from algorithms.utils.errors import CheckpointError, is_disk_full
 from algorithms.utils.files import json_text, make_folder, plain, sync_name, write_text
 

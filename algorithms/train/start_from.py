@@ -18,8 +18,8 @@ from algorithms.grpo.state import HISTORY, restore_states
 from algorithms.history.database import copy_database
 from algorithms.models.names import resolve_model
 from algorithms.train.checkpoints import Checkpoints, read_state, restore_tensors
-from algorithms.train.resume import StoredRun, reading_history
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, run_of, step_of
+from algorithms.train.stored_run import StoredRun, reading_history
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import user_path
 from r3env.printable import printable

@@ -18,8 +18,8 @@ from ray._private import state
 from ray._private.worker import global_worker
 from ray.exceptions import RayActorError, RayError
 
+from algorithms.utils.heartbeat import call_on
 from algorithms.utils.process import stat_fields
-from algorithms.utils.pulse import call_on
 from algorithms.utils.starting import DidNotStart
 
 # One that is stopped at so many looks in a row is killed. A start that takes less than the first look costs nothing.

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from r3env.child_processes.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
+from r3env.child_processes.subprocess_scorer import ScorerRaisedError, SubprocessScorer
 from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict, reason_of
 from r3env.data.loading import Selection
 from r3env.data.sources import MissingColumnError
@@ -17,8 +19,6 @@ from r3env.envs.math import MathEnv
 from r3env.grading.grader import pool_size
 from r3env.named_functions import check_names
 from r3env.registry import OptionError
-from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
-from r3env.sandbox.subprocess_scorer import ScorerRaisedError, SubprocessScorer
 
 _CHILD = "r3env.envs.function_calls"
 _DESCRIPTION_LIMIT_S = 60.0

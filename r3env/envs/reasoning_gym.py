@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from r3env.child_processes.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
+from r3env.child_processes.subprocess_scorer import ScorerRaisedError, shared_scorer
 from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict, VerifiableEnv
 from r3env.data.shared import load_shared
 from r3env.data.sources import parse_spec
 from r3env.envs.reasoning_gym_scoring import may_be_scored, runs_answers
 from r3env.envs.reasoning_gym_tasks import GeneratedQueries, Task
 from r3env.reasoning import visible_text
-from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
-from r3env.sandbox.subprocess_scorer import ScorerRaisedError, shared_scorer
 
 _SPEC_KEYS = ("seed", "size", "level")
 _DEFAULT_TASK = "chain_sum"

@@ -1,7 +1,7 @@
 """Reward functions that stay: made once, and called with many responses at a time in one asyncio loop.
 
 They may hold a connection pool or a loaded model. Nothing here fences them: code that is not trusted belongs into the
-forks of `r3env.sandbox.subprocess_scorer`. No Ray here; `algorithms.rollout.reward_actors` runs it in actors.
+forks of `r3env.child_processes.subprocess_scorer`. No Ray here; `algorithms.rollout.reward_actors` runs it in actors.
 """
 
 import asyncio

@@ -8,8 +8,8 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from r3env.sandbox.child import Message, Worker, open_pipes, send
-from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
+from r3env.child_processes.child import Message, Worker, open_pipes, send
+from r3env.child_processes.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
 
 MEMORY_LIMIT_BYTES = 512 << 20
 

@@ -12,14 +12,14 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+from r3env.child_processes.pool import ChildPool
+from r3env.child_processes.process import Child, ProcessDiedError, ProcessStartError, ProcessTimeoutError
 from r3env.core import Reason, Verdict
 from r3env.grading.answer_forms import BOX, form_problem
 from r3env.grading.cost import too_costly
 from r3env.grading.extraction import FinalBoxes, answer_in, final_boxes
 from r3env.grading.fast_path import fast_equal
 from r3env.grading.readings import answer_text, gold_readings, repeated_answers, same_elements
-from r3env.sandbox.pool import ChildPool
-from r3env.sandbox.process import Child, ProcessDiedError, ProcessStartError, ProcessTimeoutError
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The child's side of tools that are Python functions: describe them, and call one.
 
-All of it runs in processes that `r3env.sandbox.subprocess_scorer` kills at a deadline, and nothing here is for others.
+All of it runs in processes that `r3env.child_processes.subprocess_scorer` kills at a deadline. Nothing here is for
+others.
 """
 
 import inspect

@@ -10,10 +10,10 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from r3env.child_processes.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
+from r3env.child_processes.subprocess_scorer import ScorerRaisedError, SubprocessScorer
 from r3env.grading.grader import pool_size
 from r3env.registry import OptionError
-from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
-from r3env.sandbox.subprocess_scorer import ScorerRaisedError, SubprocessScorer
 from r3env.tools.calls import ToolCall
 from r3env.tools.results import Schema, ToolResult, failure, name_of, timed_out
 

@@ -19,8 +19,8 @@ from algorithms.preflight.resources import validate_resources
 from algorithms.rollout.workers import inference_workers
 from algorithms.train.evaluated_run import resolve_config
 from r3env import chat
+from r3env.child_processes.subprocess_scorer import SubprocessScorer
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
-from r3env.sandbox.subprocess_scorer import SubprocessScorer
 
 TINY = ["--model", "embedded:tiny", "--samples", "2", "env_runners.max_response_tokens=4"]
 HELDOUT = [*TINY, "--data", "math=embedded:heldout", "evaluation.limit=2"]

@@ -9,9 +9,9 @@ from typing import Any
 
 from algorithms.history.store import ReplayHistory
 from algorithms.train.manifest import damage
-from algorithms.train.resume import StoredRun, reading_history
 from algorithms.train.rollout_files import read_rollouts
 from algorithms.train.run_directory import RunDirectory, checkpoint_steps
+from algorithms.train.stored_run import StoredRun, reading_history
 from algorithms.utils.errors import CheckpointError
 from tests.command_line.conftest import untimed
 

@@ -20,8 +20,8 @@ from algorithms.report import main as report
 from algorithms.reporting.page import inline_json, render
 from algorithms.rollout.failures import one_line
 from algorithms.train.closing_table import print_closing_table
-from algorithms.train.places import check_place
 from algorithms.train.rebuild import main as rebuild
+from algorithms.train.run_location import check_place
 from algorithms.utils.progress import Counter, Progress
 from algorithms.utils.statistics import Score
 from r3env import check as r3env_check

@@ -146,8 +146,8 @@ def test_a_graded_answer_is_never_evaluated(marker, answer, gold):
 
 # Where pickle is used at all: between a process and a child of its own, on the way to it.
 PICKLING = {
-    "r3env/sandbox/subprocess_scorer.py",
-    "r3env/sandbox/scorer_child.py",
+    "r3env/child_processes/subprocess_scorer.py",
+    "r3env/child_processes/scorer_child.py",
     "r3env/envs/reasoning_gym_scoring.py",
     "r3env/envs/reasoning_gym_tasks.py",
 }

@@ -12,6 +12,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import r3env
+from r3env.child_processes.subprocess_scorer import WAITED
 from r3env.core import Reason, Verdict
 from r3env.data.sources import DataError
 from r3env.envs.function import FunctionEnv
@@ -19,7 +20,6 @@ from r3env.envs.function_calls import Opinion, combine, read
 from r3env.envs.function_loading import labels
 from r3env.inspect import main as inspect
 from r3env.registry import OptionError, make_env
-from r3env.sandbox.subprocess_scorer import WAITED
 
 ROWS: list[dict[str, Any]] = [
     {"problem": "1+1?", "answer": "2", "tolerance": 0.5, "tags": ["sum", "easy"]},

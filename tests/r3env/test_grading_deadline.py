@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 import r3env
+from r3env.child_processes.process import ProcessDiedError, ProcessTimeoutError, child_environment
 from r3env.core import Reason
 from r3env.grading import GraderError, close, grade, grader, statistics
 from r3env.grading.child import MEMORY_LIMIT_BYTES
 from r3env.grading.grader import compare_in_grader
-from r3env.sandbox.process import ProcessDiedError, ProcessTimeoutError, child_environment
 from tests.own_ray import own_ray
 from tests.r3env.grading_corpus import DIFFERENT, EQUAL
 

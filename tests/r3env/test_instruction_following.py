@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from r3env.child_processes.subprocess_scorer import SubprocessScorer
 from r3env.core import Reason
 from r3env.envs.function import FunctionEnv
 from r3env.registry import OptionError
-from r3env.sandbox.subprocess_scorer import SubprocessScorer
 
 pytest.importorskip("if_verifiable")
 DATA = str(Path(__file__).parent / "samples" / "ifeval.jsonl")

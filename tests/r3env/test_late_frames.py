@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from r3env.child_processes import frames
+from r3env.child_processes.process import Child, ProcessTamperedError
+from r3env.child_processes.subprocess_scorer import SubprocessScorer
 from r3env.grading import grader
-from r3env.sandbox import frames
-from r3env.sandbox.process import Child, ProcessTamperedError
-from r3env.sandbox.subprocess_scorer import SubprocessScorer
 from tests.r3env.left_behind import tell
 
 

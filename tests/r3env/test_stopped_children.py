@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from r3env.child_processes import process, subprocess_scorer
+from r3env.child_processes.pool import ChildPool
+from r3env.child_processes.process import ProcessStartError
+from r3env.child_processes.subprocess_scorer import SubprocessScorer
 from r3env.core import Reason
 from r3env.grading import grade, grader
-from r3env.sandbox import process, subprocess_scorer
-from r3env.sandbox.pool import ChildPool
-from r3env.sandbox.process import ProcessStartError
-from r3env.sandbox.subprocess_scorer import SubprocessScorer
 
 LIMIT_S = 1.0
 # Of a busy machine: the limit with its grace, and another child's start and imports. It was 60 s and 120 s.
@@ -55,7 +55,7 @@ def test_a_tool_in_a_stopped_child_is_called_once(scorer: SubprocessScorer) -> N
 
 
 def test_a_child_that_is_stopped_as_it_starts_is_given_up() -> None:
-    child = process.Child("r3env.sandbox.scorer_child", "scorer")
+    child = process.Child("r3env.child_processes.scorer_child", "scorer")
     os.kill(child._process.pid, signal.SIGSTOP)
     with pytest.raises(ProcessStartError, match=r"a scorer process was not ready after 1 s"):
         child.wait_until_ready(1.0)

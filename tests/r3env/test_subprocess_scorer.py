@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from r3env.sandbox.process import Child, ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
-from r3env.sandbox.subprocess_scorer import ScorerRaisedError, SubprocessScorer
+from r3env.child_processes.process import Child, ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
+from r3env.child_processes.subprocess_scorer import ScorerRaisedError, SubprocessScorer
 
 GCD = ("builtins:getattr", (math, "gcd"))
 

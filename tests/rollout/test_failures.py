@@ -13,7 +13,7 @@ from algorithms.rollout.failures import (
     describe_error,
     refuse_if_all_failed,
 )
-from r3env.sandbox.subprocess_scorer import WAITED
+from r3env.child_processes.subprocess_scorer import WAITED
 from tests.hand_made import answer
 
 from .requests import requests_of

@@ -9,7 +9,7 @@ import pytest
 
 from algorithms.config.errors import ServiceError
 from algorithms.train.copies import Copies
-from algorithms.train.copy_place import Place, fetch
+from algorithms.train.remote_copy import Place, fetch
 from algorithms.train.run_directory import RunDirectory, next_folder
 from algorithms.utils.errors import CheckpointError
 

@@ -14,8 +14,8 @@ from algorithms.config.errors import ConfigError, ServiceError
 from algorithms.export import main as export
 from algorithms.publishing import model_folder
 from algorithms.report import main as report
-from algorithms.train.copy_place import IDS, INDEX, Place, fetch
 from algorithms.train.rebuild import main as rebuild
+from algorithms.train.remote_copy import IDS, INDEX, Place, fetch
 from algorithms.train.start_from import _check_adapter
 from algorithms.train.stopping import orders
 from algorithms.utils.errors import CheckpointError

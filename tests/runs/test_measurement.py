@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from algorithms.train.resume import changed_measurement
+from algorithms.train.stored_run import changed_measurement
 
 SETTINGS = {
     "environment": {"data": "a", "options": {"size": 1}},

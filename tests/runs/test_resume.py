@@ -9,8 +9,8 @@ from tensorboard.backend.event_processing.event_accumulator import SCALARS, Even
 
 from algorithms.history.database import FORMAT, HistoryDatabase
 from algorithms.train.rebuild import rebuild
-from algorithms.train.resume import StoredRun, reading_history
 from algorithms.train.run_directory import RunDirectory
+from algorithms.train.stored_run import StoredRun, reading_history
 from algorithms.utils.errors import CheckpointError
 from tests.runs.stand_in import content
 

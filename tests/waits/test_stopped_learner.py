@@ -11,7 +11,7 @@ import pytest
 
 from algorithms.learner.group import LearnerDied, each_learner
 from algorithms.train.manifest import damage
-from algorithms.utils import pulse
+from algorithms.utils import heartbeat
 from tests.driver.conftest import two_runners
 
 from .conftest import LIMIT_S
@@ -24,8 +24,8 @@ SILENT_S = 16.0
 @pytest.fixture
 def learners(ray_session, build, monkeypatch):
     """Two learners in processes of their own, of which each has to give signs of life within seconds."""
-    monkeypatch.setattr(pulse, "SILENT_S", SILENT_S)
-    monkeypatch.setattr(pulse, "LOOK_S", 0.5)
+    monkeypatch.setattr(heartbeat, "SILENT_S", SILENT_S)
+    monkeypatch.setattr(heartbeat, "LOOK_S", 0.5)
     return build(
         two_runners().env_runners(num_env_runners=0).learners(num_learners=2, num_cpus_per_learner=0.5)
     ).learner_group
@@ -64,7 +64,7 @@ def test_a_learner_may_take_long_asleep_or_with_the_lock_and_is_killed_when_it_i
 
 @pytest.mark.slow
 def test_a_run_whose_learner_is_stopped_ends_in_one_line_with_the_checkpoint_to_resume(start):
-    run = start(("algorithms.utils.pulse", "SILENT_S", 6.0))
+    run = start(("algorithms.utils.heartbeat", "SILENT_S", 6.0))
     run.child(LEARNER).send_signal(signal.SIGSTOP)
     code, errors, _ = run.end()
     assert code == 1 and "Traceback" not in errors, errors

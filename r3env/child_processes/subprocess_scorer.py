@@ -24,8 +24,8 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from r3env.sandbox.pool import ChildPool
-from r3env.sandbox.process import (
+from r3env.child_processes.pool import ChildPool
+from r3env.child_processes.process import (
     Child,
     ProcessDiedError,
     ProcessStartError,
@@ -53,7 +53,7 @@ class SubprocessScorer:
 
     def __init__(self, size: int) -> None:
         """Make the scorer; no process is started yet."""
-        self._pool = ChildPool(size, "r3env.sandbox.scorer_child", "scorer")
+        self._pool = ChildPool(size, "r3env.child_processes.scorer_child", "scorer")
 
     def call(
         self, maker: str, made_from: Sequence[Any], *arguments: Any, timeout_s: float, keep: bool = False

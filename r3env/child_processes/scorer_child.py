@@ -19,8 +19,8 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from r3env.sandbox.child import Message, Worker, open_pipes, send
-from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
+from r3env.child_processes.child import Message, Worker, open_pipes, send
+from r3env.child_processes.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
 
 # What a call may add to the address space that its imports take up.
 MEMORY_LIMIT_BYTES = 2 << 30

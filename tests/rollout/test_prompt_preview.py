@@ -13,7 +13,7 @@ import pytest
 from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.rollout.rendering import PromptRenderer
+from algorithms.rollout.prompt_preview import PromptRenderer
 from algorithms.rollout.types import Attempt, Prompt
 
 

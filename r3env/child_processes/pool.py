@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from r3env.sandbox.process import (
+from r3env.child_processes.process import (
     Child,
     ProcessDiedError,
     ProcessStartError,

@@ -16,9 +16,8 @@ from algorithms.config.schema import Affects, affects, replaced
 from algorithms.config.sections import SECTIONS
 from algorithms.grpo.config import GRPOConfig
 from algorithms.train.checkpoints import Checkpoints
+from algorithms.train.integrity import check_record
 from algorithms.train.manifest import committed_steps
-from algorithms.train.places import check_writable
-from algorithms.train.record import check_record
 from algorithms.train.run_directory import (
     CHECKPOINTS,
     RunDirectory,
@@ -27,6 +26,7 @@ from algorithms.train.run_directory import (
     run_of,
     step_of,
 )
+from algorithms.train.run_location import check_writable
 from algorithms.utils.errors import CheckpointError, is_disk_full
 
 _FIXES = (

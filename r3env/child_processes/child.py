@@ -16,8 +16,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
-from r3env.sandbox.frames import FrameError, receive_frame, send_frame
-from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
+from r3env.child_processes.frames import FrameError, receive_frame, send_frame
+from r3env.child_processes.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
 
 Message = dict[str, Any]
 

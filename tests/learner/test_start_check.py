@@ -12,11 +12,11 @@ from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
 from algorithms.config.errors import ConfigError
 from algorithms.grpo.first_checks import RESPONSE_TOKENS, check_engine, proof_prompts, proof_rows
 from algorithms.grpo.types import Sample
-from algorithms.learner import proof
+from algorithms.learner import start_check
 from algorithms.learner.attention import NAME, use_packed_attention
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.model import add_adapter
-from algorithms.learner.proof import find_deviation
+from algorithms.learner.start_check import find_deviation
 from algorithms.rollout.types import Prompt, Request, Sampling
 from tests.hand_made import answer
 
@@ -63,8 +63,8 @@ def test_what_bfloat16_costs_the_model_itself_is_no_deviation():
         lm.lm_head.weight.mul_(10)
         settings = ForwardSettings(dtype="bfloat16")
         learner = np.concatenate([logprobs for logprobs, _ in score(lm, rows(), settings, entropy=False)])
-        own = np.concatenate([proof._own_logprobs(lm, row, settings) for row in rows()])
-    assert np.abs(learner - own).mean() > proof.BOUNDS["bfloat16"]
+        own = np.concatenate([start_check._own_logprobs(lm, row, settings) for row in rows()])
+    assert np.abs(learner - own).mean() > start_check.BOUNDS["bfloat16"]
     assert found(lm, "bfloat16") == found(lm) == ""
     lm.lm_head.register_forward_hook(lambda module, inputs, logits: 0.5 * logits)
     assert "multiplies the head's product by 0.5" in found(lm, "bfloat16")

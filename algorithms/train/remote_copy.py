@@ -30,8 +30,8 @@ from algorithms.config.errors import ConfigError, ServiceError
 from algorithms.config.files import read_sections
 from algorithms.config.sections import RunSettings
 from algorithms.train.manifest import fingerprint
-from algorithms.train.places import unusable
 from algorithms.train.run_directory import RunDirectory
+from algorithms.train.run_location import unusable
 from algorithms.utils.errors import CheckpointError, is_disk_full
 from algorithms.utils.files import make_folder, sync, sync_name
 from r3env.printable import printable

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from r3env.sandbox.frames import FrameError, receive_frame, send_frame
+from r3env.child_processes.frames import FrameError, receive_frame, send_frame
 
 _START_LIMIT_S = 60.0  # for its imports, on a busy machine
 _LONGEST_REPLY = 1 << 19
@@ -101,7 +101,7 @@ class Child(KillableProcess):
         """Launch the module.
 
         Args:
-            module: What runs, by `python -m`; it serves messages by `r3env.sandbox.child`.
+            module: What runs, by `python -m`; it serves messages by `r3env.child_processes.child`.
             name: What the process is, for messages: "grader".
 
         Raises:
