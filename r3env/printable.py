@@ -1,4 +1,4 @@
-"""Text of others for a screen: what would steer a terminal, or turn the direction of a line, is shown instead."""
+"""Make foreign text safe to print: show what would steer a terminal or turn the direction of a line."""
 
 import logging
 import re

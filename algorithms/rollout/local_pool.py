@@ -1,4 +1,4 @@
-"""A pool of one: the env runner in this process, which runs in the thread of whoever waits for its rollouts."""
+"""A pool of one env runner in this process; it runs in the thread that collects its rollouts."""
 
 import math
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""The road of every rollout: requests in, rollouts out, while somebody waits for them or ahead of the learners."""
+"""Run requests and hand out their rollouts, either while the caller waits or ahead of the learners."""
 
 import atexit
 import contextlib

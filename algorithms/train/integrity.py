@@ -1,4 +1,4 @@
-"""Whether a run's files of record are what was written: asked before they are believed."""
+"""Check that a run's files of record are what was written, before anything is read from them."""
 
 import logging
 from typing import Literal

@@ -27,7 +27,7 @@ class Counts:
         rows: Rows that were read.
         duplicates: Rows that only repeat another one.
         unusable: Rows of a preset's data set without a problem or an answer.
-        malformed: The line about the first of them whose options or answer cannot be read.
+        malformed: The line about the first unusable row whose options or answer cannot be read.
         unsuitable: Rows that the preset leaves out, such as problems with pictures.
         too_long: Problems longer than the limit.
         absent: Rows left out because their reference says that there is none, by what it says: `proof`, `null`.
