@@ -31,7 +31,7 @@ from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.base import Completion, Engine, GenerationRequest
 from algorithms.rollout.engines.vllm import VLLMEngine
-from algorithms.rollout.episodes import EpisodeRunner
+from algorithms.rollout.episode_runner import EpisodeRunner
 from algorithms.rollout.types import Prompt, Request, Rollout, Sampling, Split
 from benchmarks.record import benchmark_parser, empty_table, show
 from r3env.core import Query, Reason, Verdict

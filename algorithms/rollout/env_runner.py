@@ -28,7 +28,7 @@ from algorithms.rollout.attempts import named_length
 from algorithms.rollout.engines.base import DROP_WEIGHTS
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.environment_actors import environment_arguments, stand_ins
-from algorithms.rollout.episodes import EpisodeRunner, close_environment
+from algorithms.rollout.episode_runner import EpisodeRunner, close_environment
 from algorithms.rollout.reward_actors import judge_of
 from algorithms.rollout.rllib_episodes import ObservedTurns, RunnerCallbacks
 from algorithms.rollout.types import Prompt, Request, Rollout, RunnerReport, Sampling, Split

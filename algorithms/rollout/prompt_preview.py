@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerBase
 from algorithms.config.base import BaseConfig
 from algorithms.models.tokenizer import chat_format
 from algorithms.rollout.agent_turns import give_up
-from algorithms.rollout.episode import Turns
 from algorithms.rollout.episode_record import Episode
+from algorithms.rollout.turns import Turns
 from algorithms.rollout.types import Prompt, Request, Sampling
 
 _logger = logging.getLogger(__name__)

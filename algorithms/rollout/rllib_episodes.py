@@ -17,9 +17,9 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.config.rllib_arguments import RUNNER_CALLBACKS, given_callbacks
 from algorithms.rollout.engines.base import Completion
-from algorithms.rollout.episode import Turns
 from algorithms.rollout.episode_record import Episode
 from algorithms.rollout.failures import describe_error
+from algorithms.rollout.turns import Turns
 from algorithms.rollout.types import Request, Rollout, Split
 
 

@@ -12,8 +12,8 @@ from algorithms.models.tokenizer import chat_format
 from algorithms.preflight.check import check
 from algorithms.preflight.context_window import context_use
 from algorithms.preflight.environments import EnvironmentFacts, longest_first, user_prompts
-from algorithms.rollout.episode import Turns
 from algorithms.rollout.prompt_preview import PromptRenderer
+from algorithms.rollout.turns import Turns
 from algorithms.rollout.types import Prompt
 from r3env import chat
 from r3env.envs.function import FunctionEnv

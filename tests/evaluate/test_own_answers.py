@@ -7,7 +7,7 @@ from algorithms.evaluation.benchmarks import sample_parts
 from algorithms.evaluation.metrics import benchmark_scores
 from algorithms.evaluation.responses import ResponseFolder
 from algorithms.rollout.engines.base import Completion, FinishReason
-from algorithms.rollout.episode import Episode, Turns
+from algorithms.rollout.turns import Episode, Turns
 from algorithms.rollout.types import Sampling
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.envs.choice import ChoiceEnv

@@ -11,7 +11,7 @@ import pytest
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.factory import make_engine
-from algorithms.rollout.episodes import EpisodeRunner
+from algorithms.rollout.episode_runner import EpisodeRunner
 from algorithms.rollout.types import Prompt, Request, Sampling, Split
 from benchmarks.simulation.engine import Lengths, ModelClock, SimulatedEngine
 from r3env.core import Query, Reason, Verdict, VerifiableEnv

@@ -13,7 +13,7 @@ from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.base import Engine
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.engines.transformers import TransformersEngine
-from algorithms.rollout.episodes import EpisodeRunner
+from algorithms.rollout.episode_runner import EpisodeRunner
 from algorithms.rollout.types import Split
 from r3env import chat
 from r3env.data.loading import load_queries

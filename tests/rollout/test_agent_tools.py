@@ -7,7 +7,7 @@ import pytest
 
 from algorithms.learner.batch import TrainingSample
 from algorithms.rollout.engines.base import Completion, FinishReason
-from algorithms.rollout.episode import Episode, Turns
+from algorithms.rollout.turns import Episode, Turns
 from algorithms.rollout.types import NEW_CONTEXT, Prompt, Request, Sampling
 from r3env.chat import ChatFormat
 from r3env.core import Query

@@ -11,7 +11,7 @@ from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.conversation import conversation
-from algorithms.rollout.episodes import EpisodeRunner
+from algorithms.rollout.episode_runner import EpisodeRunner
 from algorithms.rollout.metrics import completion_metrics
 from algorithms.rollout.types import NEW_CONTEXT, Attempt, Prompt, Request, Sampling, Split
 from r3env import chat

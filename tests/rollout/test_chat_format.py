@@ -12,9 +12,9 @@ from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.conversation import GAP_TEXT, conversation
 from algorithms.rollout.engines.base import Completion, FinishReason
-from algorithms.rollout.episode import Turns
 from algorithms.rollout.episode_record import Episode
-from algorithms.rollout.episodes import EpisodeRunner
+from algorithms.rollout.episode_runner import EpisodeRunner
+from algorithms.rollout.turns import Turns
 from algorithms.rollout.types import NEW_CONTEXT, Attempt, Prompt, Request, Sampling, Split
 from r3env import chat
 from r3env.chat import ChatFormat

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from algorithms.rollout.conversation import conversation
-from algorithms.rollout.episode import Turns
 from algorithms.rollout.episode_record import Episode
+from algorithms.rollout.turns import Turns
 from algorithms.rollout.types import Attempt, Prompt, Request, Sampling, Turn
 from r3env import chat
 from r3env.core import Query, Reason, Verdict, VerifiableEnv

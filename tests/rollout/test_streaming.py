@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from algorithms.rollout.engines.base import GenerationRequest
-from algorithms.rollout.episodes import EpisodeRunner
+from algorithms.rollout.episode_runner import EpisodeRunner
 from algorithms.rollout.types import Prompt, Request, Sampling, Split
 from benchmarks.embedded_model.arithmetic import REFLECTION_GUIDANCE
 from r3env.core import Query, Reason, Verdict, VerifiableEnv

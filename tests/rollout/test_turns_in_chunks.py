@@ -16,7 +16,7 @@ from algorithms.preflight.context_window import context_use, validate_context
 from algorithms.preflight.environments import validate_environment
 from algorithms.rollout.chunks import Chunks, longest_row
 from algorithms.rollout.conversation import conversation, last_text
-from algorithms.rollout.episodes import EpisodeRunner
+from algorithms.rollout.episode_runner import EpisodeRunner
 from algorithms.rollout.types import NEW_CONTEXT, Sampling, Split
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 

@@ -18,14 +18,14 @@ from algorithms.models.names import check_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.preflight.context_window import context_use, validate_context
 from algorithms.preflight.environments import validate_environment
-from algorithms.rollout import episode as episode_module
+from algorithms.rollout import turns as turns_module
 from algorithms.rollout.conversation import conversation
 from algorithms.rollout.engines.base import Completion, FinishReason
-from algorithms.rollout.episode import Turns
 from algorithms.rollout.episode_record import Episode
-from algorithms.rollout.episodes import EpisodeRunner
+from algorithms.rollout.episode_runner import EpisodeRunner
 from algorithms.rollout.rllib_episodes import ObservedTurns, RunnerCallbacks
 from algorithms.rollout.summaries import INSTRUCTION
+from algorithms.rollout.turns import Turns
 from algorithms.rollout.types import NEW_CONTEXT, Prompt, Request, Sampling, Split
 from r3env.chat import ChatFormat
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
@@ -182,7 +182,7 @@ class Never(VerifiableEnv):
 def rollouts(request, tokenizer):
     engine = request.getfixturevalue("engine" if request.param == "transformers" else "vllm_engine")
     with pytest.MonkeyPatch.context() as patch:  # the model's tokenizer has a token for each letter
-        patch.setattr(episode_module, "INSTRUCTION", SHORT)
+        patch.setattr(turns_module, "INSTRUCTION", SHORT)
         runner = EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, Never))
         return runner.rollout(requests_of([f"q{number}" for number in range(8)] * 2, sampling=SAMPLING))
 

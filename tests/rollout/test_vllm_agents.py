@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms.rollout.episodes import EpisodeRunner
+from algorithms.rollout.episode_runner import EpisodeRunner
 from algorithms.rollout.types import Prompt, Request, Split
 
 from .test_agents import SAMPLING, Chat, OneQuery, check_logprobs

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from algorithms.rollout.engines.base import Completion, FinishReason
-from algorithms.rollout.episode import Episode, Turns
 from algorithms.rollout.metrics import completion_metrics, tool_metrics
+from algorithms.rollout.turns import Episode, Turns
 from algorithms.rollout.types import NEW_CONTEXT, Attempt, Prompt, Request, Sampling
 from r3env.chat import ChatFormat
 from r3env.envs.tools import ToolEnv

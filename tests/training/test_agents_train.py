@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from algorithms.rollout import episodes
+from algorithms.rollout import episode_runner
 from algorithms.rollout.types import NEW_CONTEXT
 from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from r3env.agents import server
@@ -27,7 +27,7 @@ pytest.importorskip("openai")
 def agents(r3_config, small_pool, monkeypatch):
     """Two opinions of each problem, with replay and reflection beside them."""
     # However slow this machine is: which turns share a batch must not depend on it.
-    monkeypatch.setattr(episodes, "PATIENCE_S", math.inf)
+    monkeypatch.setattr(episode_runner, "PATIENCE_S", math.inf)
     options = {"agent": "examples.two_opinions:solve", "data": small_pool, "instruction": ""}
     return (
         r3_config.environment("r3env/Agent-v0", env_config=options)

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from algorithms.rollout import episodes
+from algorithms.rollout import episode_runner
 from algorithms.rollout.conversation import conversation
 from algorithms.rollout.types import Attempt, Context, Prompt, Request, Sampling
 from benchmarks.embedded_model.arithmetic import REFLECTION_GUIDANCE
@@ -45,7 +45,7 @@ class OneSession(Agreeable):
 
 
 def test_episodes_that_have_begun_end_while_others_wait_to_begin(runner_with, monkeypatch):
-    monkeypatch.setattr(episodes, "BEGINNING_S", 0.2)
+    monkeypatch.setattr(episode_runner, "BEGINNING_S", 0.2)
     rollouts = runner_with(OneSession).rollout(requests_of(["a"] * 3))
     assert [(rollout.error, rollout.correct) for rollout in rollouts] == [(None, True)] * 3
 
@@ -53,7 +53,7 @@ def test_episodes_that_have_begun_end_while_others_wait_to_begin(runner_with, mo
 @pytest.fixture
 def patient(monkeypatch):
     """Batches do not depend on how busy the machine is: no environment here is slow by itself."""
-    monkeypatch.setattr(episodes, "PATIENCE_S", 600.0)
+    monkeypatch.setattr(episode_runner, "PATIENCE_S", 600.0)
 
 
 @pytest.fixture

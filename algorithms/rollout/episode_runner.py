@@ -14,9 +14,9 @@ from transformers import PreTrainedTokenizerBase
 from algorithms.rollout.agent_turns import give_up
 from algorithms.rollout.engines.base import Engine
 from algorithms.rollout.env_threads import SteppingThreads, Work
-from algorithms.rollout.episode import Turns
 from algorithms.rollout.episode_record import Episode
 from algorithms.rollout.failures import describe_error
+from algorithms.rollout.turns import Turns
 from algorithms.rollout.types import Request, Rollout, Split
 from r3env.chat import DEFAULT_FORMAT, ChatFormat
 
