@@ -15,7 +15,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.learning_rate import learning_rate
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.metrics import correction_metrics, learner_rates, update_metrics
-from algorithms.grpo.plugin_checks import check_rewards, check_terms, checked_advantages
+from algorithms.grpo.plugin_checks import changed_samples, check_rewards, check_terms, checked_advantages
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, training_rows
 from algorithms.grpo.types import Group, Sample, StepBatch, baseline_groups, to_entry
@@ -105,6 +105,7 @@ class GRPO(BaseAlgorithm):
     def compute_advantages(self, batch: StepBatch) -> None:
         """Normalize rewards within each baseline group: Eq. 1 and Eq. 3, or as `training.advantage` names."""
         rewards, groups = self.config.reward_settings, baseline_groups(batch.groups)
+        training = self.config.training_settings
         for group in groups:
             if rewards.length_bonus and differs_by_length_alone(group):
                 group.std_floor = rewards.length_bonus_std_floor
@@ -113,7 +114,9 @@ class GRPO(BaseAlgorithm):
         for mechanism in self.active:
             mechanism.before_advantages(batch)
         for group in groups:
+            before = [{**sample.terms, **sample.inputs} for sample in group.samples]
             advantages: Any = checked_advantages(self.estimator, group, self.estimator.advantages(group))
+            check_terms(self.estimator, "advantages", changed_samples(group.samples, before), training)
             for mechanism in self.active:
                 changed = mechanism.advantages(group, advantages)
                 if changed is not advantages:
@@ -124,20 +127,15 @@ class GRPO(BaseAlgorithm):
     def update_policy(self, batch: StepBatch) -> None:
         """Take the optimizer steps of each pass over the responses, over all learners."""
         training = self.config.training_settings
-        loss, reference = LossSettings.of(training), training.loss_beta > 0
         for mechanism in self.active:
             mechanism.before_update(batch)
-            check_terms(
-                mechanism, "before_update", [s for group in batch.groups for s in group.samples], loss, reference
-            )
+            check_terms(mechanism, "before_update", [s for group in batch.groups for s in group.samples], training)
         auxiliary = [mechanism.auxiliary(batch) for mechanism in self.active]
-        for mechanism, own in zip(self.active, auxiliary, strict=True):
-            check_terms(mechanism, "auxiliary", own, loss, reference)
         statistics: list[UpdateStatistics] = []
         for number in range(training.passes):
             statistics += self.pass_over(batch, auxiliary, number)
         batch.record |= update_metrics(batch.groups, statistics)
-        batch.record |= correction_metrics(batch.groups, loss)
+        batch.record |= correction_metrics(batch.groups, LossSettings.of(training))
         facts, peak = learner_facts(self.learner_group), self.config.learners_settings.peak_tflops
         batch.record |= learner_rates(statistics, facts, max(1, self.config.num_learners), peak)
         if warning := self.mismatch_watch.observe(batch.record["policy/logp_mismatch_mean"], float(batch.lag)):

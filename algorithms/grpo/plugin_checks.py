@@ -1,21 +1,19 @@
 """Check what plug-ins return: a wrong value ends the run in a line that names the class, the hook and the fix."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.plugins import Plugin
+from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.mechanism import State
 from algorithms.grpo.types import Group, Sample
 from algorithms.rollout.types import Prompt
 from algorithms.utils.errors import RunError
 from algorithms.utils.files import plain
-
-if TYPE_CHECKING:
-    from algorithms.losses.base import LossSettings
 
 _PER_RESPONSE = "return float [G], or for each response of the group float [L], a value per token"
 
@@ -70,30 +68,38 @@ def check_rewards(plugin: Plugin, group: Group) -> None:
             )
 
 
-def check_terms(
-    plugin: Plugin, hook: str, samples: Sequence[Sample], settings: "LossSettings", reference: bool
-) -> None:
+def changed_samples(samples: Sequence[Sample], before: Sequence[Mapping[Any, Any]]) -> list[Sample]:
+    """Return the samples whose `terms` or `inputs` a hook has set, given both, joined, as they were before it."""
+    return [
+        sample
+        for sample, old in zip(samples, before, strict=True)
+        if (new := {**sample.terms, **sample.inputs}).keys() != old.keys()
+        or any(new[key] is not old[key] for key in new)
+    ]
+
+
+def check_terms(plugin: Plugin, hook: str, samples: Sequence[Sample], training: TrainingSettings) -> None:
     """Check the terms of the loss that samples name, before a learner meets them.
 
     Args:
         plugin: whose hook has named them.
         hook: its name.
         samples: that are trained on.
-        settings: of the loss.
-        reference: whether rows carry the reference's log-probs.
+        training: the run's section; `beta` decides whether rows carry the reference's log-probs.
 
     Raises:
-        PluginError: no such term, options that it does not take, a weight that is neither a number nor one of each
-            token, or a value that the term reads and no row carries.
+        PluginError: no such term, options that it does not take, a weight or an input that is neither a finite number
+            nor one of each token, or a value that the term reads and no row carries.
     """
-    from algorithms.losses.base import OF_POLICY, OF_ROWS, build_term  # imports torch
+    from algorithms.losses.base import OF_POLICY, OF_ROWS, LossSettings, build_term  # imports torch
 
+    settings = LossSettings.of(training)
     carried = {name for sample in samples for name in sample.inputs}
     if taken := sorted(carried & (OF_POLICY | OF_ROWS)):
         raise _wrong(
             plugin, hook, f"inputs[{taken[0]!r}]", "give it another name, as every row has this one", did="set"
         )
-    known = (OF_POLICY | OF_ROWS | carried) - (set() if reference else {"reference_logprobs"})
+    known = (OF_POLICY | OF_ROWS | carried) - (set() if training.loss_beta > 0 else {"reference_logprobs"})
     for each in {each for sample in samples for each in sample.terms}:
         try:
             kind, _ = build_term(each, settings)
@@ -104,12 +110,27 @@ def check_terms(
             raise _wrong(plugin, hook, f"the term {each.name}, which reads {missing[0]}", f"set {given}", did="set")
     for sample in samples:
         for each, weight in sample.terms.items():
-            value = np.asarray(weight, np.float64)
-            if value.ndim and value.shape != (sample.rollout.response_length,):
-                what = f"weights of shape {value.shape} for a response of {sample.rollout.response_length} tokens"
-                raise _wrong(plugin, hook, what, "set a number, or one of each token of the policy", did="set")
-            if not np.isfinite(value).all() and sample.is_finite:
-                raise _wrong(plugin, hook, f"a weight of {each.name} that is not finite", "set numbers", did="set")
+            _check_tokens(plugin, hook, f"the weight of {each.name}", weight, sample)
+        for name, value in sample.inputs.items():
+            _check_tokens(plugin, hook, f"inputs[{name!r}]", value, sample)
+
+
+def _check_tokens(plugin: Plugin, hook: str, what: str, value: Any, sample: Sample) -> None:
+    """Raise PluginError unless a hook has set a finite number, or one of each of a sample's tokens."""
+    length = sample.rollout.response_length
+    try:
+        values = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        came = _short(value)
+    else:
+        if not values.ndim or values.shape == (length,):
+            if np.isfinite(values).all() or not sample.is_finite:
+                return
+            came = f"{values[~np.isfinite(values)][0]}"
+        else:
+            came = f"an array of shape {values.shape} for a response of {length} tokens"
+    fix = f"set a finite number, or float [{length}], a value per token"
+    raise _wrong(plugin, hook, f"{what} to {came}", fix, did="set")
 
 
 def checked_prompts(plugin: Plugin, hook: str, found: Any, count: int | None = None) -> list[Prompt]:

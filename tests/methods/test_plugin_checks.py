@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.mechanism import Mechanism, Settings
 from algorithms.grpo.plugin_checks import PluginError, check_rewards, check_terms, checked_advantages, checked_state
 from algorithms.grpo.query_sampler import EpochSampler, QuerySampler
 from algorithms.grpo.types import Group, Prompt, Sample
-from algorithms.losses.base import LossSettings, LossTerm
+from algorithms.losses.base import LossTerm
 from algorithms.losses.term import term
 from algorithms.rollout.types import Context, Request, Sampling
 from tests.hand_made import answer
@@ -140,18 +141,52 @@ def test_a_state_of_numpys_numbers_becomes_plain_data():
             {},
             r"set the term .*, which reads targets; fix: set sample.inputs\['targets'\]",
         ),
-        ({term("anchor"): np.zeros(7)}, {}, r"set weights of shape \(7,\) for a response of 1 tokens; fix: "),
-        ({term("anchor"): np.nan}, {}, "set a weight of anchor that is not finite; fix: "),
+        (
+            {term("anchor"): np.zeros(7)},
+            {},
+            r"set the weight of anchor to an array of shape \(7,\) for a response of 1 tokens; fix: ",
+        ),
+        ({term("anchor"): np.nan}, {}, "set the weight of anchor to nan; fix: set a finite number, or float"),
+        ({term("anchor"): "much"}, {}, "set the weight of anchor to 'much'; fix: "),
         ({}, {"advantages": 0.0}, r"set inputs\['advantages'\]; fix: give it another name"),
     ],
 )
 def test_a_term_that_the_learner_could_not_compute_is_refused_before_it_is_sent(terms, inputs, line):
     sample, *_ = group().samples
     sample.old_logprobs = np.zeros(1, np.float32)
-    check_terms(Mine(), "before_update", [sample], LossSettings(), reference=False)
+    check_terms(Mine(), "before_update", [sample], TrainingSettings())
     sample.terms, sample.inputs = terms, inputs
     with pytest.raises(PluginError, match=f"Mine.before_update {line}"):
-        check_terms(Mine(), "before_update", [sample], LossSettings(), reference=False)
+        check_terms(Mine(), "before_update", [sample], TrainingSettings())
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        (
+            np.ones(2),
+            r"an array of shape \(2,\) for a response of 3 tokens; fix: set a finite number, or float \[3\], ",
+        ),
+        (np.ones((3, 1)), r"an array of shape \(3, 1\) for a response of 3 tokens; fix: "),
+        (np.array([0.0, np.inf, 0.0]), "inf; fix: set a finite number"),
+        ("high", "'high'; fix: set a finite number"),
+        (None, "nan; fix: set a finite number"),
+    ],
+)
+def test_an_input_is_a_finite_number_or_a_value_per_token(value, line):
+    _, sample = group().samples
+    for right in (1, np.float32(0.5), np.ones(3, np.float32), [1.0, 2.0, 3.0]):
+        sample.inputs = {"targets": right}
+        check_terms(Mine(), "before_update", [sample], TrainingSettings())
+    sample.inputs = {"targets": value}
+    with pytest.raises(PluginError, match=rf"Mine.before_update set inputs\['targets'\] to {line}"):
+        check_terms(Mine(), "before_update", [sample], TrainingSettings())
+
+
+def test_an_input_may_be_no_number_where_the_policy_overflowed():
+    sample, _ = group().samples
+    sample.old_logprobs, sample.inputs = np.array([np.nan], np.float32), {"targets": np.nan}
+    check_terms(Mine(), "before_update", [sample], TrainingSettings())
 
 
 class Aimed(LossTerm):

@@ -71,3 +71,10 @@ def test_fresh_responses_regress_and_replayed_ones_keep_the_objective():
     assert [each.terms for each in samples] == [{ROVER: 1.0}, {POLICY: 1.0}, {POLICY: 1.0}, {ROVER: 1.0}]
     assert samples[0].inputs[OLD].tolist() == [-6.0, -7.0, 0.0] and samples[3].inputs[OLD].tolist() == [0.0]
     assert one.metrics["rover/tokens"] == 4
+
+
+def test_a_response_under_a_policy_that_overflowed_keeps_the_objective_whose_step_is_skipped():
+    sample = Sample(SimpleNamespace(response_length=2), 0.0)
+    one = Rover(RoverSettings(), SimpleNamespace(score_under=lambda *given: [np.full(2, np.nan, np.float32)]))
+    one.before_update(StepBatch(0, groups=[Group(Prompt("q"), [sample])]))
+    assert sample.terms == {POLICY: 1.0} and not sample.inputs

@@ -10,12 +10,26 @@ from .runs_of import train
 SOURCE = '''
 import numpy as np
 from algorithms.grpo.advantages import AdvantageEstimator
-from algorithms.grpo.mechanism import Mechanism, Settings
+from algorithms.grpo.mechanism import Mechanism, Settings, term
 
 
 class NotANumber(AdvantageEstimator):
     def advantages(self, group):
         return self.rewards(group) * np.nan
+
+
+class Costly(AdvantageEstimator):
+    def advantages(self, group):
+        for sample in group.samples:
+            sample.terms[term("nonsense")] = 1.0
+        return self.rewards(group) * 0.0
+
+
+class Aiming(AdvantageEstimator):
+    def advantages(self, group):
+        for sample in group.samples:
+            sample.inputs["targets"] = np.zeros(99)
+        return self.rewards(group) * 0.0
 
 
 class Short(Mechanism):
@@ -52,6 +66,11 @@ def odd_methods(tmp_path, monkeypatch):
         (
             {"advantage": "odd_methods:NotANumber"},
             "odd_methods:NotANumber.advantages returned nan for a group with the",
+        ),
+        ({"advantage": "odd_methods:Costly"}, "odd_methods:Costly.advantages set the term .*nonsense"),
+        (
+            {"advantage": "odd_methods:Aiming"},
+            r"odd_methods:Aiming.advantages set inputs\['targets'\] to an array of sh",
         ),
         ({"mechanisms": ["odd_methods:Short"]}, "odd_methods:Short.advantages returned 3 values for a group of 4"),
         ({"mechanisms": ["odd_methods:Nothing"]}, "odd_methods:Nothing.follow_up returned None; fix: return a list"),
