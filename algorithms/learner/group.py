@@ -254,7 +254,8 @@ def _to_error(learner_group: LearnerGroup, answers: Answers[Any]) -> Exception:
             reason = "learners answered: one gave no sign of life, and was killed"
         fix = "resume from the last checkpoint with --resume"
         return LearnerDied(f"only {alive} of {expected} {reason}; fix: {fix}")
-    return answers.errors[0]
+    cause = getattr(answers.errors[0], "cause", None)
+    return cause if isinstance(cause, RunError) else answers.errors[0]  # Ray's text has the traceback too
 
 
 def _out_of_memory(error: Exception) -> "LearnerOutOfMemory":

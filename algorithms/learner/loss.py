@@ -15,10 +15,10 @@ from algorithms.losses.base import (
     LossTerm,
     Objective,
     build_term,
-    check_flat,
 )
 from algorithms.losses.term import Term
 from algorithms.losses.token_weights import importance_weights
+from algorithms.utils.errors import RunError
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,9 @@ def token_loss(
         `replayed_clipped`, `max_replayed_ratio` (of rows of other steps, with log-probs of their own),
         `max_logp_mismatch` (of the log-probs of policy and engine, over rows that no scoring pass has seen) and
         `max_ratio_deviation` (of the ratio from 1).
+
+    Raises:
+        RunError: a term does not return a loss for each token; one line that names its class.
     """
     own, columns = logprobs.detach(), dict(inputs.columns)
     multiplicity, advantages = columns["multiplicity"], columns["advantages"]
@@ -160,8 +163,14 @@ def token_loss(
             losses = losses + (weights if importance is None else weights * importance) * values
             clipped = clipped | (beyond & (weights != 0))
             continue
-        values = kind.token_loss(*(columns[argument] for argument in kind.reads()))
-        check_flat(logprobs, values)
+        values = kind.token_loss(**{argument: columns[argument] for argument in kind.reads()})
+        if not isinstance(values, torch.Tensor) or values.shape != logprobs.shape:
+            came = f"a {type(values).__name__}"
+            came += f" of shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else ""
+            raise RunError(
+                f"{type(kind).__module__}:{type(kind).__qualname__}.token_loss returned {came} for {len(logprobs)} "
+                "tokens; fix: return float [N], the loss of each token"
+            )
         total = (weights * values).sum()
         others.append(kind.coefficient * total)
         if name.name == "kl":

@@ -123,7 +123,7 @@ class LossTerm(Plugin):
     def reads(cls) -> tuple[str, ...]:
         """Return the arguments of `token_loss`; an objective's are its own."""
         parameters = inspect.signature(cls.token_loss).parameters.values()
-        return tuple(each.name for each in parameters if each.kind is not each.VAR_POSITIONAL)[1:]
+        return tuple(each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD))[1:]
 
 
 class Objective(LossTerm):

@@ -1,7 +1,10 @@
 """The name by which a row takes part in a term of the loss. Imports no torch: mechanisms name terms."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
+
+from algorithms.config.errors import ConfigError, shown
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,16 @@ class Term:
 
 
 def term(name: str, **options: Any) -> Term:
-    """Name a term, with its settings."""
+    """Name a term, with its settings.
+
+    Raises:
+        ConfigError: one is a list, or something else that is not hashable: equal terms could not be found.
+    """
+    for key, value in options.items():
+        if not isinstance(value, Hashable):
+            raise ConfigError(
+                f"loss term {name}: {key}: {shown(value)} is a {type(value).__name__}; fix: a number, text or tuple"
+            )
     return Term(name, tuple(sorted(options.items())))
 
 

@@ -14,6 +14,7 @@ from algorithms.learner import calls
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.group import LearnerDied, LearnerOutOfMemory, each_learner, score_rows, update_learners
 from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
+from algorithms.utils.errors import RunError
 
 from .conftest import two_runners
 
@@ -120,6 +121,14 @@ def test_any_other_error_of_scoring_is_raised_as_it_is(group):
     list(group.foreach_learner(lambda learner: setattr(learner, "score", fail)))
     with pytest.raises(ValueError, match="a bug"):
         score_rows(group, ROWS, entropy=False)
+
+
+def test_an_error_of_one_line_arrives_without_the_traceback_of_the_learner(group):
+    fail = failing(RunError("mine:Term.token_loss returned None; fix: return float [N]"))
+    list(group.foreach_learner(lambda learner: setattr(learner, "score", fail)))
+    with pytest.raises(RunError) as raised:
+        score_rows(group, ROWS, entropy=False)
+    assert str(raised.value) == "mine:Term.token_loss returned None; fix: return float [N]"
 
 
 def test_a_full_device_names_the_setting(group):

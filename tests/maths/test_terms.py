@@ -13,6 +13,7 @@ from algorithms.learner.batch import TrainingSample
 from algorithms.learner.loss import LossInputs, token_loss
 from algorithms.losses.base import PACKAGE, LossSettings, LossTerm, Objective, load_term
 from algorithms.losses.term import POLICY, term
+from algorithms.utils.errors import RunError
 
 USER_MODULE = """
     from algorithms.config.schema import Settings, setting
@@ -31,8 +32,18 @@ USER_MODULE = """
 
 
     class Surprise(LossTerm):
-        def token_loss(self, logprobs, entropies):
+        def token_loss(self, logprobs, *, entropies):
             return logprobs * entropies
+
+
+    class Mean(LossTerm):
+        def token_loss(self, logprobs):
+            return logprobs.mean()
+
+
+    class Nothing(LossTerm):
+        def token_loss(self, logprobs):
+            logprobs.square()
 """
 
 
@@ -102,3 +113,16 @@ def test_a_row_without_an_advantage_has_a_gradient_only_from_other_terms(user_mo
     for weight, expected in ((0.0, False), (0.1, True), (np.zeros(2, np.float32), False)):
         own = TrainingSample(silent.tokens, silent.loss_mask, terms={POLICY: 1.0, term("anchor"): weight})
         assert own.has_gradient == expected
+
+
+@pytest.mark.parametrize(("name", "came"), [("Mean", r"Tensor of shape \(\)"), ("Nothing", "NoneType")])
+def test_a_term_that_returns_no_loss_for_each_token_is_named(user_module, name, came):
+    with pytest.raises(RunError, match=rf"^my_terms:{name}.token_loss returned a {came} for 2 tokens; fix: return flo"):
+        evaluate([row(2, {term(f"{user_module}:{name}"): 1.0})], torch.zeros(2))
+
+
+def test_a_term_takes_no_list_as_a_setting():
+    with pytest.raises(
+        ConfigError, match=r"^loss term mine:Squared: scale: \[2.0\] is a list; fix: a number, text or tuple"
+    ):
+        term("mine:Squared", scale=[2.0])
