@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.config.errors import ConfigError
+from algorithms.config.errors import ConfigError, close_match
 from algorithms.config.plugins import Plugin
 from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.mechanism import State
@@ -105,9 +105,13 @@ def check_terms(plugin: Plugin, hook: str, samples: Sequence[Sample], training: 
             kind, _ = build_term(each, settings)
         except (ConfigError, AttributeError, TypeError) as error:
             raise _wrong(plugin, hook, f"the term {each!r} ({error})", "name one with term(…)", did="set") from error
-        if missing := sorted(set(kind.reads()) - known):
-            given = "training.beta above 0" if missing[0] in OF_ROWS else f"sample.inputs[{missing[0]!r}]"
-            raise _wrong(plugin, hook, f"the term {each.name}, which reads {missing[0]}", f"set {given}", did="set")
+        for name in sorted(set(kind.reads()) - known):
+            what, fix = f"the term {each.name}, which reads {name}", f"set sample.inputs[{name!r}]"
+            if name in OF_ROWS:
+                fix = "set training.beta above 0"
+            elif near := close_match(name, known):
+                what, fix = f"{what} (did you mean {near}?)", f"rename the argument, or {fix}"
+            raise _wrong(plugin, hook, what, fix, did="set")
     for sample in samples:
         for each, weight in sample.terms.items():
             _check_tokens(plugin, hook, f"the weight of {each.name}", weight, sample)

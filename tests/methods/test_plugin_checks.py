@@ -142,6 +142,11 @@ def test_a_state_of_numpys_numbers_becomes_plain_data():
             r"set the term .*, which reads targets; fix: set sample.inputs\['targets'\]",
         ),
         (
+            {term(f"{__name__}:Misspelled"): 1.0},
+            {},
+            r"set the term .*, which reads sampling_logprob \(did you mean sampling_logprobs\?\); fix: rename ",
+        ),
+        (
             {term("anchor"): np.zeros(7)},
             {},
             r"set the weight of anchor to an array of shape \(7,\) for a response of 1 tokens; fix: ",
@@ -194,3 +199,10 @@ class Aimed(LossTerm):
 
     def token_loss(self, logprobs, targets):
         return logprobs - targets
+
+
+class Misspelled(LossTerm):
+    """A term that means to read what every row has."""
+
+    def token_loss(self, logprobs, sampling_logprob):
+        return logprobs - sampling_logprob
