@@ -5,15 +5,25 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from pathlib import Path
 from types import FunctionType, MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
-from algorithms.config.errors import ConfigError, did_you_mean, shown
+from algorithms.config.errors import ConfigError, close_match, did_you_mean, shown
 from algorithms.config.schema import Settings
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Plugin")
 _ALMOST = 0.8
+# Where a class derived from each kind is named.
+_NAMED_IN = {
+    "QuerySampler": "training.query_sampler={}",
+    "Mechanism": "training.mechanisms=[{}]",
+    "AdvantageEstimator": "training.advantage={}",
+    "Objective": "training.objective={}",
+    "LossTerm": "term({!r}) in `sample.terms`, set by a mechanism or an advantage estimator",
+    "StopCondition": "run.stop={{{}: LIMIT}}",
+}
 
 
 class Plugin:
@@ -72,10 +82,14 @@ def load_plugin(
     module_name, _, class_name = name.partition(":")
     if not module_name or not class_name:
         known = f"one of {', '.join(registered)}, or a class" if registered else "a class"
-        ending = (
-            f"{did_you_mean(name, registered)} (or write module:Class)" if registered else "fix: write module:Class"
-        )
+        near = close_match(name, registered)
+        ending = f"did you mean {near}? (or write module:Class)" if near else "fix: write module:Class"
         raise ConfigError(f"{line} is not {known}; {ending}")
+    path = Path(module_name.removesuffix(".py"))
+    if module_name.endswith(".py") or len(path.parts) > 1:
+        elsewhere = path.is_absolute() or ".." in path.parts
+        dotted, folder = (path.name, f", with {path.parent} on PYTHONPATH") if elsewhere else (".".join(path.parts), "")
+        raise ConfigError(f"{line} names a file, not a module; fix: write {dotted}:{class_name}{folder}")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # anything can go wrong in a module that somebody else wrote
@@ -85,10 +99,15 @@ def load_plugin(
         ) from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type) or not issubclass(found, base):
-        own = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)]
-        there = did_you_mean(class_name, [key for key in own if vars(module)[key] is not base])
+        mro = found.__mro__ if isinstance(found, type) else ()
+        if other := next((kind.__name__ for kind in mro if kind.__name__ in _NAMED_IN), None):
+            fix = _NAMED_IN[other].format(name)
+            raise ConfigError(f"{line} is derived from {other}, not from {base.__name__}; fix: {fix}")
+        classes = {key: value for key, value in vars(module).items() if isinstance(value, type) and value is not base}
+        own = [key for key, value in classes.items() if issubclass(value, base)]
+        fix = did_you_mean(class_name, own) if own else "write one"
         origin = f"{base.__module__}.{base.__qualname__}"
-        raise ConfigError(f"{line}: {module_name} has no class {class_name} derived from {origin}; fix: {there}")
+        raise ConfigError(f"{line}: {module_name} has no class {class_name} derived from {origin}; fix: {fix}")
     _check_spelling(line, found, base)
     return found
 

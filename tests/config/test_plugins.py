@@ -16,6 +16,7 @@ SOURCE = '''
 from algorithms.grpo.advantages import AdvantageEstimator, mean_advantages
 from algorithms.grpo.mechanism import Mechanism, Settings, setting
 from algorithms.grpo.query_sampler import QuerySampler
+from algorithms.losses.base import LossTerm
 
 
 class BonusSettings(Settings):
@@ -72,6 +73,10 @@ class Scaled(AdvantageEstimator):
 
     def advantages(self, group):
         return self.settings.factor * mean_advantages(self.rewards(group))
+
+
+class Penalty(LossTerm):
+    pass
 
 
 class Neither:
@@ -184,6 +189,39 @@ def test_what_is_no_longer_named_takes_its_section_along():
 
 def test_another_setting_of_section_training_leaves_them_alone():
     assert own_sections(named().training(lr=1e-3)) == VALUES
+
+
+@pytest.mark.parametrize(
+    ("training", "line"),
+    [
+        (
+            {"objective": "own_methods:Penalty"},
+            "'own_methods:Penalty' is derived from LossTerm, not from Objective; fix: term('own_methods:Penalty') in ",
+        ),
+        (
+            {"mechanisms": ["own_methods:Scaled"]},
+            "'own_methods:Scaled' is derived from AdvantageEstimator, not from Mechanism; fix: training.advantage=",
+        ),
+        (
+            {"advantage": "own_methods:Bonus"},
+            "'own_methods:Bonus' is derived from Mechanism, not from AdvantageEstimator; fix: training.mechanisms=[",
+        ),
+        (
+            {"advantage": "own/methods.py:Scaled"},
+            "'own/methods.py:Scaled' names a file, not a module; fix: write own.met",
+        ),
+        ({"advantage": "/a/b.py:C"}, "'/a/b.py:C' names a file, not a module; fix: write b:C, with /a on PYTHONPATH"),
+        (
+            {"query_sampler": "first"},
+            "'first' is not one of epoch, adcl, exgrpo, greso, posterior, vas, window, or a class; fix: write m",
+        ),
+    ],
+)
+def test_the_line_of_a_class_that_belongs_elsewhere_says_where(training, line):
+    with pytest.raises(ConfigError) as raised:
+        R3GRPOConfig().training(**training)
+    ((setting, _),) = training.items()
+    assert str(raised.value).startswith(f"training.{setting}: {line}")
 
 
 @pytest.mark.parametrize("config_class", [R3GRPOConfig, GRPOConfig])
