@@ -16,7 +16,7 @@ T = TypeVar("T")
 P = TypeVar("P", bound="Plugin")
 _ALMOST = 0.8
 # Where a class derived from each kind is named.
-_NAMED_IN = {
+NAMED_IN = {
     "QuerySampler": "training.query_sampler={}",
     "Mechanism": "training.mechanisms=[{}]",
     "AdvantageEstimator": "training.advantage={}",
@@ -100,8 +100,8 @@ def load_plugin(
     found = getattr(module, class_name, None)
     if not isinstance(found, type) or not issubclass(found, base):
         mro = found.__mro__ if isinstance(found, type) else ()
-        if other := next((kind.__name__ for kind in mro if kind.__name__ in _NAMED_IN), None):
-            fix = _NAMED_IN[other].format(name)
+        if other := next((kind.__name__ for kind in mro if kind.__name__ in NAMED_IN), None):
+            fix = NAMED_IN[other].format(name)
             raise ConfigError(f"{line} is derived from {other}, not from {base.__name__}; fix: {fix}")
         classes = {key: value for key, value in vars(module).items() if isinstance(value, type) and value is not base}
         own = [key for key, value in classes.items() if issubclass(value, base)]

@@ -101,10 +101,18 @@ class LossTerm(Plugin):
     def token_loss(self, *arguments: Any) -> torch.Tensor:
         """Return the loss of each token, before weights: float [N], differentiable in `logprobs` and `entropies`.
 
-        Its arguments are named float tensors [N] over response tokens: `logprobs` and `entropies` of the policy that is
-        trained, `old_logprobs`, `sampling_logprobs`, `reference_logprobs`, `advantages`, and those that rows carry in
-        `inputs`, 0 for rows without them. `next_vocabulary_logprobs` is a constant: the mean over the vocabulary of the
-        policy's log-probs at the response's next token, and 0 behind its last.
+        The names of the arguments say what it reads. Each is a float tensor [N] over response tokens; all but the first
+        two are constants:
+
+        - `logprobs` and `entropies` are those of the policy that is trained.
+        - `old_logprobs` are the policy's at the step's start, or on a replayed row those that it was stored with. On a
+          row that nothing has scored yet they equal `logprobs`.
+        - `sampling_logprobs` are the engine's. On a replayed row they equal `old_logprobs`; its rollout holds zeros.
+        - `reference_logprobs` are the frozen policy's; only with `training.beta` above 0.
+        - `advantages` are the row's, `multiplicity` the number of equal responses that it stands for.
+        - `next_vocabulary_logprobs` are the means over the vocabulary of the policy's log-probs at the response's next
+          token, and 0 behind its last.
+        - Any other name is a row's in `inputs`, 0 for rows without it.
         """
         raise NotImplementedError(f"{type(self).__name__} must define token_loss")
 

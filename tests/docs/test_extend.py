@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
+from algorithms.config.plugins import NAMED_IN
 from algorithms.grpo.config import GRPOConfig
+from algorithms.losses.base import load_term
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 from .pages import DOCS, ROOT, fenced
@@ -15,7 +17,7 @@ MECHANISM, IN_PYTHON, TEST, *METHODS, TESTS = fenced(PAGE, "python")
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """Puts the page's sampler, estimator and loss into a module `mine`."""
+    """Puts the page's sampler, estimator, loss and loss term into a module `mine`."""
     (tmp_path / "mine.py").write_text("\n".join(METHODS), encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     yield
@@ -42,8 +44,17 @@ def test_the_test_of_the_page_passes():
 @pytest.mark.parametrize("config_class", [GRPOConfig, R3GRPOConfig])
 def test_a_configuration_takes_the_other_methods(mine, config_class):
     config = config_class().training(query_sampler="mine:First", advantage="mine:Signs", objective="mine:Reinforce")
-    config.apply({"first": {"count": 4}}).check_settings()
+    config.training(mechanisms=["mine:HoldBack"]).apply({"first": {"count": 4}}).check_settings()
     assert config.first_settings.count == 4
+    assert load_term("mine:Squared").reads() == ("logprobs", "targets")
+
+
+def test_every_kind_of_class_that_a_setting_takes_is_in_the_table_and_in_the_api():
+    table = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| a")]
+    api = (DOCS / "reference/api.md").read_text(encoding="utf-8")
+    assert [kind for kind in NAMED_IN if f".{kind}\n" not in api] == []
+    there = {kind for kind in NAMED_IN if any(f"| `{kind}` |" in line for line in table)}
+    assert NAMED_IN.keys() - there == {"StopCondition"}  # a sentence below the table has it
 
 
 def test_the_tests_of_the_other_methods_pass(mine):
