@@ -27,13 +27,13 @@ NAMED_IN = {
 
 
 class Plugin:
-    """A mechanism, query sampler, advantage estimator or objective.
+    """A mechanism, query sampler, advantage estimator, objective, other loss term, or stop condition.
 
     Attributes:
-        name: how settings name it, where that is not its section.
-        section: its section of the configuration; "" for one without settings.
-        settings_class: that section's settings.
-        per_token: whether it gives tokens of one response different advantages.
+        name: the library's name for it; empty if its section is the name.
+        section: its section of the configuration; empty if it has none.
+        settings_class: its settings. A loss term takes them from `term(…)`, every other kind from its section.
+        per_token: whether it gives the tokens of one response different advantages.
     """
 
     name: ClassVar[str] = ""

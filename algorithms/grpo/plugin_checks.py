@@ -91,15 +91,15 @@ def check_terms(plugin: Plugin, hook: str, samples: Sequence[Sample], training: 
         PluginError: no such term, options that it does not take, a weight or an input that is neither a finite number
             nor one of each token, or a value that the term reads and no row carries.
     """
-    from algorithms.losses.base import OF_POLICY, OF_ROWS, LossSettings, build_term  # imports torch
+    from algorithms.losses.base import POLICY_COLUMNS, ROW_COLUMNS, LossSettings, build_term  # imports torch
 
     settings = LossSettings.of(training)
     carried = {name for sample in samples for name in sample.inputs}
-    if taken := sorted(carried & (OF_POLICY | OF_ROWS)):
+    if taken := sorted(carried & (POLICY_COLUMNS | ROW_COLUMNS)):
         raise _wrong(
             plugin, hook, f"inputs[{taken[0]!r}]", "give it another name, as every row has this one", did="set"
         )
-    known = (OF_POLICY | OF_ROWS | carried) - (set() if training.loss_beta > 0 else {"reference_logprobs"})
+    known = (POLICY_COLUMNS | ROW_COLUMNS | carried) - (set() if training.loss_beta > 0 else {"reference_logprobs"})
     for each in {each for sample in samples for each in sample.terms}:
         try:
             kind, _ = build_term(each, settings)
@@ -107,7 +107,7 @@ def check_terms(plugin: Plugin, hook: str, samples: Sequence[Sample], training: 
             raise _wrong(plugin, hook, f"the term {each!r} ({error})", "name one with term(…)", did="set") from error
         for name in sorted(set(kind.reads()) - known):
             what, fix = f"the term {each.name}, which reads {name}", f"set sample.inputs[{name!r}]"
-            if name in OF_ROWS:
+            if name in ROW_COLUMNS:
                 fix = "set training.beta above 0"
             elif near := close_match(name, known):
                 what, fix = f"{what} (did you mean {near}?)", f"rename the argument, or {fix}"

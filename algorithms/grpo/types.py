@@ -31,7 +31,7 @@ class Sample:
         replayed: retrieved from history, not sampled in this step.
         borrowed: sampled in this step for another group, which counts it among its fresh ones.
         masked: left out of the loss, and still a member of its group.
-        optional: without an advantage it is none of the responses that the loss is a mean of, see `is_counted`.
+        optional: whether the loss's mean leaves it out while its advantage is 0, see `is_counted`.
     """
 
     rollout: Rollout

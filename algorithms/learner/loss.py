@@ -10,7 +10,7 @@ from torch.nn import functional
 from algorithms.learner.batch import TrainingSample
 from algorithms.losses.base import (
     MAX_LOG_RATIO,
-    OF_POLICY,
+    POLICY_COLUMNS,
     LossSettings,
     LossTerm,
     Objective,
@@ -67,7 +67,7 @@ class LossInputs:
             for each in sorted({each for row in rows for each in row.terms}, key=repr)
         }
         terms = {each: build_term(each, settings) for each in weights}
-        for name in {name for kind, _ in terms.values() for name in kind.reads()} - columns.keys() - OF_POLICY:
+        for name in {name for kind, _ in terms.values() for name in kind.reads()} - columns.keys() - POLICY_COLUMNS:
             columns[name] = torch.zeros_like(columns["multiplicity"])  # no row of this micro-batch carries it
         return cls(columns, weights, terms, tuple(row.response_length for row in rows))
 

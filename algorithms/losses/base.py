@@ -1,4 +1,4 @@
-"""The interface of the loss's terms, objectives among them. Sums over flat tensors: any split of rows adds up."""
+"""The base classes of loss terms and objectives. Their losses are sums over flat tensors: any split of rows adds up."""
 
 import functools
 import inspect
@@ -24,11 +24,11 @@ MAX_LOG_RATIO = 20.0
 PACKAGE = "algorithms.losses"
 
 # What a term may read of the policy that is trained, and of every row; anything else is in rows' `inputs`.
-OF_POLICY = frozenset({"logprobs", "entropies", "next_vocabulary_logprobs"})
-OF_ROWS = frozenset({"old_logprobs", "sampling_logprobs", "reference_logprobs", "advantages", "multiplicity"})
+POLICY_COLUMNS = frozenset({"logprobs", "entropies", "next_vocabulary_logprobs"})
+ROW_COLUMNS = frozenset({"old_logprobs", "sampling_logprobs", "reference_logprobs", "advantages", "multiplicity"})
 
 # Fields of `LossSettings` that a row may have of its own.
-OF_ROW = frozenset({"clip_low", "clip_high", "ratio_level", "dual_clip"})
+ROW_SETTINGS = frozenset({"clip_low", "clip_high", "ratio_level", "dual_clip"})
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,10 @@ class LossSettings:
 
 
 class LossTerm(Plugin):
-    """What each token costs of the rows that take part: a row's weight of the term, times its weight in the loss.
+    """A loss of each token of the rows that name the term.
 
-    Derive from it for a term of your own: a row names it by its "module:Class". `settings_class` are its settings.
+    It is multiplied by the row's weight in the term, and by the row's weight in the loss. Derive from this class for a
+    term of your own: a row names it by its "module:Class". `settings_class` declares its settings.
 
     Args:
         options: values for `settings_class`, as plain data.
@@ -129,7 +130,7 @@ class LossTerm(Plugin):
     @classmethod
     @functools.cache
     def reads(cls) -> tuple[str, ...]:
-        """Return the arguments of `token_loss`; an objective's are its own."""
+        """Return the names of the arguments of `token_loss`; an objective has none."""
         parameters = inspect.signature(cls.token_loss).parameters.values()
         return tuple(each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD))[1:]
 
@@ -143,13 +144,13 @@ class Objective(LossTerm):
     Attributes:
         takes_dual_clip: whether `training.dual_clip` is for it.
         takes_sequence_ratio: whether `training.ratio_level: sequence` is.
-        for_rows_alone: whether rows may name it, and `training.objective` may not.
+        not_for_setting: whether only rows may name it, and `training.objective` may not.
         shares_ratio: whether all tokens of a response share one ratio.
     """
 
     takes_dual_clip: ClassVar[bool] = True
     takes_sequence_ratio: ClassVar[bool] = True
-    for_rows_alone: ClassVar[bool] = False
+    not_for_setting: ClassVar[bool] = False
     shares_ratio: ClassVar[bool] = False
 
     @classmethod
@@ -251,12 +252,14 @@ def load_objective(name: str) -> type[Objective]:
     Raises:
         ConfigError: one line that names `training.objective`.
     """
-    known = {key: kind for key, kind in find_plugins(PACKAGE, Objective).items() if not kind.for_rows_alone}
+    known = {key: kind for key, kind in find_plugins(PACKAGE, Objective).items() if not kind.not_for_setting}
     return load_plugin("training.objective", name, Objective, known)
 
 
 def load_term(name: str) -> type[LossTerm]:
-    """Return the class of a term of the library, or of a "module:Class"; of `policy`, the base of all objectives.
+    """Return the class that a term's name stands for: `policy`, a file of the library, or a "module:Class".
+
+    `policy` gives `Objective`, the base of all objectives.
 
     Raises:
         ConfigError: there is none.
@@ -277,8 +280,10 @@ def build_term(term: Term, settings: LossSettings) -> tuple[LossTerm, LossSettin
     options = dict(term.options)
     if term.name != POLICY.name:
         return load_term(term.name)(options), settings
-    if unknown := sorted(options.keys() - OF_ROW):
-        raise ConfigError(f"loss term policy: a row has no {unknown[0]} of its own; known: {', '.join(sorted(OF_ROW))}")
+    if unknown := sorted(options.keys() - ROW_SETTINGS):
+        raise ConfigError(
+            f"loss term policy: a row has no {unknown[0]} of its own; known: {', '.join(sorted(ROW_SETTINGS))}"
+        )
     if settings.dual_clip is not None and "dual_clip" in options:
         options["dual_clip"] = min(settings.dual_clip, options["dual_clip"])
     return settings.objective_instance, replace(settings, **options) if options else settings

@@ -9,7 +9,7 @@ class Direct(Objective):
     """`A`, with the gradient of `A · log π`: there is no ratio to another policy, whatever the loss's settings say."""
 
     name = "direct"
-    for_rows_alone = True
+    not_for_setting = True
     takes_dual_clip = takes_sequence_ratio = False
 
     def token_objective(

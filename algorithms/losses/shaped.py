@@ -21,7 +21,7 @@ class Shaped(Objective):
     name = "shaped"
     settings_class = ShapedSettings
     takes_dual_clip = False
-    for_rows_alone = True
+    not_for_setting = True
     settings: ShapedSettings
 
     def token_objective(

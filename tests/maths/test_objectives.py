@@ -68,7 +68,7 @@ def loss_and_gradient(settings, lengths=(2, 3)):
 
 def test_the_registered_objectives_load_by_name():
     found = find_plugins(PACKAGE, Objective)
-    for_rows = {name for name, kind in found.items() if kind.for_rows_alone}
+    for_rows = {name for name, kind in found.items() if kind.not_for_setting}
     assert for_rows == {"direct", "shaped"}
     assert found.keys() - for_rows == {"cispo", "clip", "dppo", "gmpo", "ma_rlhf", "sapo"}
     for name in for_rows:
