@@ -319,7 +319,7 @@ class BaseConfig(AlgorithmConfig):
                 continue
             if name in model.model_fields:
                 target = searched if is_search_space(value) else ours
-                target[name] = from_rllib(RLLIB_NAMES.get((section, name)), value)
+                target[name] = from_rllib(key, RLLIB_NAMES.get((section, name)), value)
             elif rllib and key in rllib_arguments(section):
                 passed_on[key] = value
             else:

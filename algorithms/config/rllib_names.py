@@ -50,8 +50,13 @@ def to_rllib(rllib_name: str, value: Any) -> Any:
     return None if rllib_name in _NONE_IS_ZERO and value == 0 else value
 
 
-def from_rllib(rllib_name: str | None, value: Any) -> Any:
+def from_rllib(key: str, rllib_name: str | None, value: Any) -> Any:
     """Return RLlib's value as our setting holds it.
+
+    Args:
+        key: the name that the user wrote; None means 0 only under RLlib's.
+        rllib_name: RLlib's name for the setting; None if it has none.
+        value: of the setting.
 
     Raises:
         ConfigError: a schedule of RLlib's, which is a list.
@@ -60,7 +65,7 @@ def from_rllib(rllib_name: str | None, value: Any) -> Any:
         raise ConfigError(f"training.lr: {shown(value)} is not a number; fix: training.lr_schedule and warmup_steps")
     if rllib_name == "env":
         return environment_id(value)
-    return 0 if rllib_name in _NONE_IS_ZERO and value is None else value
+    return 0 if key in _NONE_IS_ZERO and value is None else value
 
 
 def as_evaluation(argument: str, value: Any) -> dict[str, Any]:

@@ -66,6 +66,12 @@ def test_zero_is_what_rllib_calls_none():
     assert config.evaluation_settings.interval == config.training_settings.grad_clip == 0
 
 
+@pytest.mark.parametrize("key", ["interval", "samples"])
+def test_none_is_no_number_under_our_own_name(key):
+    with pytest.raises(ConfigError, match=rf"^evaluation\.{key}: null is not a whole number >= "):
+        GRPOConfig().evaluation(**{key: None})
+
+
 def test_settings_can_be_replaced_whole_and_rllib_sees_it():
     config = GRPOConfig()
     config.training_settings = config.training_settings.model_copy(update={"lr": 0.25})
