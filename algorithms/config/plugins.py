@@ -23,6 +23,7 @@ NAMED_IN = {
     "Objective": "training.objective={}",
     "LossTerm": "term({!r}) in `sample.terms`, set by a mechanism or an advantage estimator",
     "StopCondition": "run.stop={{{}: LIMIT}}",
+    "Tracker": "run.trackers=[{}]",
 }
 
 

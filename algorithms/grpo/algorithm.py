@@ -15,7 +15,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.learning_rate import learning_rate
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.metrics import correction_metrics, learner_rates, update_metrics
-from algorithms.grpo.plugin_checks import changed_samples, check_rewards, check_terms, checked_advantages
+from algorithms.grpo.plugin_checks import changed_samples, check_rewards, check_terms, checked_advantages, loss_parts
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, training_rows
 from algorithms.grpo.types import Group, Sample, StepBatch, baseline_groups, to_entry
@@ -114,7 +114,7 @@ class GRPO(BaseAlgorithm):
         for mechanism in self.active:
             mechanism.before_advantages(batch)
         for group in groups:
-            before = [{**sample.terms, **sample.inputs} for sample in group.samples]
+            before = loss_parts(group.samples)
             advantages: Any = checked_advantages(self.estimator, group, self.estimator.advantages(group))
             check_terms(self.estimator, "advantages", changed_samples(group.samples, before), training)
             for mechanism in self.active:

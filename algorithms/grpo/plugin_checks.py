@@ -68,14 +68,15 @@ def check_rewards(plugin: Plugin, group: Group) -> None:
             )
 
 
+def loss_parts(samples: Sequence[Sample]) -> list[dict[Any, Any]]:
+    """Return what each sample brings to the loss: its `terms` and `inputs`."""
+    return [{**sample.terms, **sample.inputs} for sample in samples]
+
+
 def changed_samples(samples: Sequence[Sample], before: Sequence[Mapping[Any, Any]]) -> list[Sample]:
-    """Return the samples whose `terms` or `inputs` a hook has set, given both, joined, as they were before it."""
-    return [
-        sample
-        for sample, old in zip(samples, before, strict=True)
-        if (new := {**sample.terms, **sample.inputs}).keys() != old.keys()
-        or any(new[key] is not old[key] for key in new)
-    ]
+    """Return the samples whose `loss_parts` a hook has changed, given those from before it."""
+    found = zip(samples, loss_parts(samples), before, strict=True)
+    return [sample for sample, new, old in found if new.keys() != old.keys() or any(new[k] is not old[k] for k in new)]
 
 
 def check_terms(plugin: Plugin, hook: str, samples: Sequence[Sample], training: TrainingSettings) -> None:
