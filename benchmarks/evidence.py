@@ -121,7 +121,7 @@ def doubts(runs: Sequence[Run], arm: str = "r3", reference: str = "grpo") -> str
         return f"{arm} and {reference} have {len(paired)} seeds in common: too few to take the difference otherwise"
     found = {"as registered": crossed_interval(differences(paired))}
     found["errors pooled over all arms"] = _pooled(runs, arm, reference)
-    alike = [pair for pair in paired if pair[0].before["correct"] == pair[1].before["correct"]]
+    alike = [pair for pair in paired if _one_processor(*pair)]
     if 1 < len(alike) < len(paired):
         seeds = ", ".join(str(own.seed) for own, _ in alike)
         found[f"seeds on one kind of processor: {seeds}"] = crossed_interval(differences(alike))
@@ -191,14 +191,22 @@ def acting(runs: Sequence[Run]) -> str:
 
 
 def costs(runs: Sequence[Run], reference: str = "grpo") -> str:
-    """Tabulate the processor seconds of a generated token as a multiple of the reference's, by seed."""
-    arms = {arm: pairs(runs, arm, reference) for arm in by_arm(runs) if arm != reference}
+    """Tabulate processor seconds of a token as a multiple of the reference's, by seed, where processors are alike."""
+    alike = {arm: [pair for pair in pairs(runs, arm, reference) if _one_processor(*pair)] for arm in by_arm(runs)}
+    arms = {arm: paired for arm, paired in alike.items() if paired and arm != reference}
+    if not arms:
+        return f"no arm has a seed with {reference} on the same kind of processor"
     seeds = sorted({own.seed for paired in arms.values() for own, _ in paired})
     lines = [f"| arm | {' | '.join(f'seed {seed}' for seed in seeds)} |", "|---" * (1 + len(seeds)) + "|"]
     for arm, paired in arms.items():
         ratios = {own.seed: f"{_cpu_s(own) / _cpu_s(other):.2f}" for own, other in paired}
         lines.append(f"| {TITLES.get(arm, arm)} | {' | '.join(ratios.get(seed, '') for seed in seeds)} |")
     return "\n".join(lines)
+
+
+def _one_processor(own: Run, other: Run) -> bool:
+    """Return whether two runs of a seed evaluated alike before training: kinds of processors round otherwise."""
+    return bool(own.before["correct"] == other.before["correct"])
 
 
 def _cpu_s(run: Run) -> float:

@@ -141,7 +141,7 @@ def gains(runs: Sequence[Run]) -> str:
 
 
 def difference(runs: Sequence[Run], arm: str = "r3-laptop", reference: str = "grpo") -> str:
-    """Say by how much more an arm gains than another, with its interval over common seeds."""
+    """Return by how much more an arm gains than another, with its interval over common seeds."""
     gap = paired_difference(*({run.seed: run.gain for run in runs if run.arm == name} for name in (arm, reference)))
     return f"{TITLES[arm]} minus {TITLES[reference]}: {f'{with_ends(gap)} points' if gap else 'no common seed'}"
 

@@ -6,8 +6,8 @@
     python -m benchmarks.mutations .coverage --seed 7 --out mutations.jsonl   # edits this checkout: use one of its own
 
 A place is an operator, a condition or a constant. Of each change those tests run that execute its line, the most
-particular first, until one fails or the time is over; where none does, as it runs at import or in a process of its own,
-those that execute a line of its file. A change is `noticed` if a test fails that passes without it, `missed` if all
+particular first, until one fails or the time is over; of a line that runs at import, or in no test's process, those
+that execute a line of its file. A change is `noticed` if a test fails that passes without it, `missed` if all
 pass, `unknown` if the time was over first, `untested` if there are no such tests. Some changes change nothing that can
 be seen, so not all can be noticed.
 """
@@ -56,6 +56,7 @@ class Place:
         after: what it becomes.
         start: its first byte in the file.
         end: behind its last one.
+        at_import: whether it runs when the file is imported.
     """
 
     file: str
@@ -64,6 +65,7 @@ class Place:
     after: str
     start: int
     end: int
+    at_import: bool
 
 
 def places(file: Path) -> Iterator[Place]:
@@ -85,6 +87,9 @@ def places(file: Path) -> Iterator[Place]:
         if whole is not None
         for part in ast.walk(whole)
     }
+
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    in_functions = {id(part) for body in bodies for statement in body for part in ast.walk(statement)}
 
     text = ast.unparse
     for node in ast.walk(tree):
@@ -109,7 +114,9 @@ def places(file: Path) -> Iterator[Place]:
             starts[line - 1] + column
             for line, column in ((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0))
         )
-        yield Place(str(file), node.lineno, content[start:end].decode(), after, start, end)
+        yield Place(
+            str(file), node.lineno, content[start:end].decode(), after, start, end, id(node) not in in_functions
+        )
 
 
 class Coverage:
@@ -133,7 +140,7 @@ class Coverage:
         """Return the tests that execute a place's line, or its file, those that execute the fewest files first."""
         path, (byte, bit) = Path(place.file).resolve(), divmod(place.line, 8)
         rows = [(test, bits) for file, test, bits in self._rows if file == path]
-        found = {test for test, bits in rows if len(bits) > byte and bits[byte] >> bit & 1}
+        found = {test for test, bits in rows if len(bits) > byte and bits[byte] >> bit & 1 and not place.at_import}
         return sorted(found or {test for test, _ in rows}, key=lambda test: (self._files[test], test))
 
 
@@ -171,7 +178,7 @@ def main() -> None:
         "--files", action="store_true", help="print coverage.py's settings for the drawn files, and end"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=40, help="changes to judge")
+    parser.add_argument("--count", type=int, default=40, help="changes to judge; the same for --files")
     parser.add_argument("--limit", type=float, default=300.0, metavar="SECONDS", help="for the tests of a change")
     parser.add_argument(
         "--out", type=Path, default=Path("mutations.jsonl"), help="results; those in it are not repeated"

@@ -33,7 +33,7 @@ class Plugin:
     Attributes:
         name: the library's name for it; empty if its section is the name.
         section: its section of the configuration; empty if it has none.
-        settings_class: its settings. A loss term takes them from `term(…)`, every other kind from its section.
+        settings_class: its settings. A loss term takes them from `term(…)`, other kinds from their section.
         per_token: whether it gives the tokens of one response different advantages.
     """
 
@@ -87,9 +87,9 @@ def load_plugin(
         ending = f"did you mean {near}? (or write module:Class)" if near else "fix: write module:Class"
         raise ConfigError(f"{line} is not {known}; {ending}")
     path = Path(module_name.removesuffix(".py"))
-    if module_name.endswith(".py") or len(path.parts) > 1:
-        elsewhere = path.is_absolute() or ".." in path.parts
-        dotted, folder = (path.name, f", with {path.parent} on PYTHONPATH") if elsewhere else (".".join(path.parts), "")
+    if len(path.parts) > 1 or Path(module_name).is_file():
+        below = all(map(str.isidentifier, path.parts))
+        dotted, folder = (".".join(path.parts), "") if below else (path.name, f", with {path.parent} on PYTHONPATH")
         raise ConfigError(f"{line} names a file, not a module; fix: write {dotted}:{class_name}{folder}")
     try:
         module = importlib.import_module(module_name)
@@ -100,8 +100,10 @@ def load_plugin(
         ) from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type) or not issubclass(found, base):
-        mro = found.__mro__ if isinstance(found, type) else ()
-        if other := next((kind.__name__ for kind in mro if kind.__name__ in NAMED_IN), None):
+        own_kinds = [
+            kind.__name__ for kind in getattr(found, "__mro__", ()) if kind.__module__.startswith("algorithms.")
+        ]
+        if other := next((kind for kind in own_kinds if kind in NAMED_IN), None):
             fix = NAMED_IN[other].format(name)
             raise ConfigError(f"{line} is derived from {other}, not from {base.__name__}; fix: {fix}")
         classes = {key: value for key, value in vars(module).items() if isinstance(value, type) and value is not base}

@@ -79,7 +79,9 @@ def changed_samples(samples: Sequence[Sample], before: Sequence[Mapping[Any, Any
     return [sample for sample, new, old in found if new.keys() != old.keys() or any(new[k] is not old[k] for k in new)]
 
 
-def check_terms(plugin: Plugin, hook: str, samples: Sequence[Sample], training: TrainingSettings) -> None:
+def check_terms(
+    plugin: Plugin, hook: str, samples: Sequence[Sample], training: TrainingSettings, *, complete: bool = True
+) -> None:
     """Check the terms of the loss that samples name, before a learner meets them.
 
     Args:
@@ -87,6 +89,7 @@ def check_terms(plugin: Plugin, hook: str, samples: Sequence[Sample], training: 
         hook: its name.
         samples: that are trained on.
         training: the run's section; `beta` decides whether rows carry the reference's log-probs.
+        complete: whether these are all samples of the step: then one of them has to carry what a term reads.
 
     Raises:
         PluginError: no such term, options that it does not take, a weight or an input that is neither a finite number
@@ -106,7 +109,7 @@ def check_terms(plugin: Plugin, hook: str, samples: Sequence[Sample], training: 
             kind, _ = build_term(each, settings)
         except (ConfigError, AttributeError, TypeError) as error:
             raise _wrong(plugin, hook, f"the term {each!r} ({error})", "name one with term(…)", did="set") from error
-        for name in sorted(set(kind.reads()) - known):
+        for name in sorted(set(kind.reads()) - known) if complete else ():
             what, fix = f"the term {each.name}, which reads {name}", f"set sample.inputs[{name!r}]"
             if name in ROW_COLUMNS:
                 fix = "set training.beta above 0"
@@ -125,10 +128,12 @@ def _check_tokens(plugin: Plugin, hook: str, what: str, value: Any, sample: Samp
     length = sample.rollout.response_length
     try:
         values = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):  # torch refuses a tensor that needs a gradient
         came = _short(value)
     else:
-        if not values.ndim or values.shape == (length,):
+        if value is None:
+            came = "None"
+        elif not values.ndim or values.shape == (length,):
             if np.isfinite(values).all() or not sample.is_finite:
                 return
             came = f"{values[~np.isfinite(values)][0]}"

@@ -42,7 +42,7 @@ def update_learners(
     With `entropies` they have each token's, of unscored rows.
 
     Raises:
-        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised.
     """
     facts = learner_facts(learner_group)
     rows, owners = merge_equal_rows(rows)
@@ -89,7 +89,7 @@ def score_rows(
     log-probs.
 
     Raises:
-        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised.
     """
     if not rows:
         return []
@@ -112,7 +112,7 @@ def find_deviations(learner_group: LearnerGroup, rows: Sequence[TrainingSample])
     """Return what is wrong with the learners' log-probs, see `GRPOLearner.find_deviations`.
 
     Raises:
-        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised.
     """
     given = list(rows)
     found = each_learner(learner_group, lambda learner: learner.find_deviations(given))
@@ -134,7 +134,7 @@ def learner_facts(learner_group: LearnerGroup) -> LearnerFacts:
     """Return the facts of the first learner's model and device; cached.
 
     Raises:
-        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised.
     """
     if learner_group not in _FACTS:
         if learner_group.is_local:
@@ -155,7 +155,7 @@ def tensor_buckets(
         max_bytes: size of a bucket; a larger tensor has one of its own.
 
     Raises:
-        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised.
     """
     each_learner(learner_group, lambda learner: learner.open_buckets(kind, max_bytes))
     while True:
@@ -171,7 +171,7 @@ def put_tensors(learner_group: LearnerGroup, kind: Kind, tensors: dict[str, torc
 
     Raises:
         ValueError: a name or a shape that the model does not have.
-        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised.
     """
     _each_with(learner_group, tensors, lambda learner, given: learner.put_bucket(kind, given))
 
@@ -181,7 +181,7 @@ def put_weights_as_rllib(learner_group: LearnerGroup, weights: Mapping[str, Any]
 
     Raises:
         RuntimeError: a name or a shape that the model does not have.
-        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised.
     """
     state = {COMPONENT_RL_MODULE: weights}
     _each_with(learner_group, state, lambda learner, given: learner.set_state(given))
@@ -200,7 +200,7 @@ def each_learner(learner_group: LearnerGroup, function: Callable[[GRPOLearner], 
     """Run a function on all learners at the same time, as collectives need; return its results.
 
     Raises:
-        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised.
     """
     with _local_errors():
         answers = call_learners(learner_group, function)

@@ -84,7 +84,7 @@ class LossSettings:
 
 
 class LossTerm(Plugin):
-    """A loss of each token of the rows that name the term.
+    """A loss per token, for rows that name the term.
 
     It is multiplied by the row's weight in the term, and by the row's weight in the loss. Derive from this class for a
     term of your own: a row names it by its "module:Class". `settings_class` declares its settings.

@@ -1,6 +1,5 @@
 """The name by which a row takes part in a term of the loss. Imports no torch: mechanisms name terms."""
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +26,12 @@ def term(name: str, **options: Any) -> Term:
         ConfigError: one is a list, or something else that is not hashable: equal terms could not be found.
     """
     for key, value in options.items():
-        if not isinstance(value, Hashable):
+        try:
+            hash(value)
+        except TypeError as error:
             raise ConfigError(
-                f"loss term {name}: {key}: {shown(value)} is a {type(value).__name__}; fix: a number, text or tuple"
-            )
+                f"loss term {name}: {key}: {shown(value)} has an {error}; fix: a number, text or tuple"
+            ) from None
     return Term(name, tuple(sorted(options.items())))
 
 

@@ -32,7 +32,7 @@ class Rover(Mechanism):
         samples = [sample for group in batch.groups for sample in group.trained if sample.rollout.response_length]
         found = self.services.score_under(samples, "policy", "vocabulary_logprobs")
         for sample, values in zip(samples, found, strict=True):
-            if np.isnan(values).any():
+            if not np.isfinite(values).all():
                 continue  # a policy that overflowed: the update skips the step, whatever the term
             sample.terms.pop(POLICY, None)
             sample.terms[term("rover")] = 1.0

@@ -1,4 +1,4 @@
-"""Copy a run to object storage beside training: `run.copy_to`; `copy_place` has what lies there."""
+"""Copy a run to object storage beside training: `run.copy_to`; `remote_copy` has what lies there."""
 
 import logging
 import os

@@ -93,6 +93,7 @@ def test_the_most_particular_test_of_a_line_comes_first(project):
     coverage = Coverage(Path("coverage.db"))
     by_text = {place.before: place for place in places(Path("product.py"))}
     assert coverage.tests(by_text["10"]) == ["b", "a"]
-    assert coverage.tests(by_text["2"]) == ["a", "c"]
-    elsewhere = replace(by_text["2"], line=5)
+    assert by_text["2"].at_import and coverage.tests(by_text["2"]) == ["b", "a", "c"], "a default: the file's tests"
+    assert coverage.tests(replace(by_text["2"], at_import=False)) == ["a", "c"]
+    elsewhere = replace(by_text["10"], line=5)
     assert coverage.tests(elsewhere) == ["b", "a", "c"], "no test executes the line: those of the file"

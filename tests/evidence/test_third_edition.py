@@ -99,7 +99,8 @@ def test_runs_of_other_code_do_not_join_a_record(tmp_path, monkeypatch, capsys):
 
 def test_processor_seconds_of_a_token_compare_within_a_seed():
     runs = [run("grpo", 0, [0.0], cpu_s=40.0), run("grpo", 1, [0.0], cpu_s=80.0), run("r3", 1, [0.0], cpu_s=100.0)]
-    runs += [run("r3-flat", 0, [0.0], cpu_s=60.0), run("r3", 2, [0.0])]
+    runs += [run("r3-flat", 0, [0.0], cpu_s=60.0), run("r3", 2, [0.0]), run("r3", 0, [0.0], first=1.0)]
+    assert evidence.costs(runs[:2]) == "no arm has a seed with grpo on the same kind of processor"
     assert evidence.costs(runs).splitlines() == [
         "| arm | seed 0 | seed 1 |",
         "|---|---|---|",

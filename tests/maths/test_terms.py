@@ -123,6 +123,7 @@ def test_a_term_that_returns_no_loss_for_each_token_is_named(user_module, name, 
 
 def test_a_term_takes_no_list_as_a_setting():
     with pytest.raises(
-        ConfigError, match=r"^loss term mine:Squared: scale: \[2.0\] is a list; fix: a number, text or tuple"
+        ConfigError,
+        match=r"^loss term mine:Squared: scale: \[2.0\] has an unhashable type: 'list'; fix: a number, text or tuple",
     ):
         term("mine:Squared", scale=[2.0])

@@ -175,7 +175,7 @@ def test_a_term_that_the_learner_could_not_compute_is_refused_before_it_is_sent(
         (np.ones((3, 1)), r"an array of shape \(3, 1\) for a response of 3 tokens; fix: "),
         (np.array([0.0, np.inf, 0.0]), "inf; fix: set a finite number"),
         ("high", "'high'; fix: set a finite number"),
-        (None, "nan; fix: set a finite number"),
+        (None, "None; fix: set a finite number"),
     ],
 )
 def test_an_input_is_a_finite_number_or_a_value_per_token(value, line):

@@ -61,10 +61,10 @@ class Own(StopCondition):
         self.scale, limit = limit
         super().__init__(key, limit)
     def measure(self, row):
-        return numpy.float32(self.scale * row["a"])
+        return numpy.float32(self.scale * row["a"]) if row["a"] else None
 """
     condition = own(class_, [2, 3])
-    assert condition.observe({"a": 1}) is None
+    assert condition.observe({"a": 1}) is condition.observe({"a": 0}) is None
     assert condition.observe({"a": 2}) == "run.stop.own_stops:Own: 4 >= 3"
     with pytest.raises(ConfigError, match=r"run.stop.own_stops:Own: Own does not take 'abc' \(ValueError: .*; fix: "):
         own(class_, "abc")
@@ -82,6 +82,12 @@ def test_a_condition_that_fails_ends_the_run_in_one_line(own, measured, said):
         f"run.stop.own_stops:Own: measure failed on the row of step 3 ({said}); fix: correct it, or resume with "
         "run.stop={}"
     )
+
+
+def test_a_condition_that_forgets_its_key_and_limit_is_refused(own):
+    body = "class Own(StopCondition):\n    def __init__(self, key, limit): pass\n    def measure(self, row): return 1"
+    with pytest.raises(ConfigError, match="it does not call super"):
+        own(body)
 
 
 def test_a_condition_that_measures_nothing_is_refused(own):
@@ -166,16 +172,19 @@ def test_the_closing_lines_name_the_condition(command, algorithm, tmp_path, caps
     assert "Training ended after step 1, by run.stop.reward/mean: 0.5 >= 0.5." in capsys.readouterr().out
 
 
-def test_the_condition_of_the_page_ends_a_run_and_sees_stored_rows_again(command, algorithm, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("condition", "last"), [("EvaluationsWithoutGain: 3", 4), ("LongAnswers: -1 for 3", 3)])
+def test_the_conditions_of_the_page_end_a_run_and_see_stored_rows_again(
+    condition, last, command, algorithm, tmp_path, monkeypatch
+):
     (code,) = fenced(DOCS / "operate/run-control.md", "python")
     code = re.sub("eval/pass@1|response/mean_tokens", "reward/mean", code)
     (tmp_path / "stops.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     small = ["run.name=run", "run.save_rollouts=false", "run.log_conversations=0"]
-    stop = "run.stop={stops:EvaluationsWithoutGain: 3, stops:LongAnswers: 400 for 2}"
+    stop = f"run.stop={{stops:{condition}}}"
     assert command(f"run.dir={tmp_path}", *small, "run.steps=2", stop)[0] == 0
     assert command("--resume", str(tmp_path / "run"), "run.steps=9")[0] == 0
-    assert summary(tmp_path / "run")["steps"] == 4
+    assert summary(tmp_path / "run")["steps"] == last
     sys.modules.pop("stops", None)
 
 

@@ -5,6 +5,7 @@ import shutil
 import socket
 import sqlite3
 import sys
+import types
 from contextlib import closing
 
 import pytest
@@ -92,6 +93,18 @@ def test_who_is_logged_in_or_offline_is_not_stopped(way, logged_out, monkeypatch
     check_trackers(["wandb"])
 
 
+@pytest.fixture
+def own_module(monkeypatch):
+    """Makes a module from its code."""
+
+    def make(name, code):
+        module = types.ModuleType(name)
+        exec(code, vars(module))
+        monkeypatch.setitem(sys.modules, name, module)
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [
@@ -105,36 +118,34 @@ def test_who_is_logged_in_or_offline_is_not_stopped(way, logged_out, monkeypatch
         ),
     ],
 )
-def test_what_is_no_tracker_is_a_wrong_value(name, line, monkeypatch, tmp_path):
-    (tmp_path / "trackers_of_mine.py").write_text(
+def test_what_is_no_tracker_is_a_wrong_value(name, line, own_module):
+    own_module(
+        "trackers_of_mine",
         "from algorithms.train.trackers.tracker import Tracker\n"
         "class Bare(Tracker):\n    def holds(self, tag, step): return False\n"
         "class Whole(Bare):\n    def open(): pass\n    def scalars(): pass\n"
         "class Absent(Whole):\n    package = 'no_such_package'\n"
-        "class Failing(Whole):\n    @classmethod\n    def check(cls): raise OSError('no disk')\n"
+        "class Failing(Whole):\n    @classmethod\n    def check(cls): raise OSError('no disk')\n",
     )
-    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError) as raised:
         check_trackers([name])
     assert str(raised.value).startswith("run.trackers: ") and line in str(raised.value)
-    sys.modules.pop("trackers_of_mine", None)
 
 
-def test_the_tracker_of_the_page_gets_every_number_once_also_of_a_resumed_run(monkeypatch, tmp_path):
+def test_the_tracker_of_the_page_gets_every_number_once_also_of_a_killed_and_resumed_run(own_module, tmp_path):
     (code,) = fenced(DOCS / "guides/trackers.md", "python")
-    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    own_module("mine", code)
     check_trackers(["tensorboard", "mine:CsvFile"])
     run = RunDirectory.create(tmp_path, "run", "")
     for last in (0, 1):
         with Recorder(run, last, trackers=["mine:CsvFile"]) as recorder:
             if last:
                 recorder.resume_settings({"algorithm": "grpo"}, changed=False)
-            recorder.record({"step": last + 1, "reward/mean": 0.5})
-            recorder.record_evaluation(last + 1, {"eval/pass@1": 0.25})
+            recorder.record({"step": last + 1, "reward/mean": 0.5, "eval/pass@1": 0.25})
+        if not last:
+            (run.path / "numbers.csv").write_text("1,reward/mean,0.5\n1,eval/pa")
     steps = [f"{step},{line}" for step in (1, 2) for line in ("reward/mean,0.5", "eval/pass@1,0.25")]
     assert (run.path / "numbers.csv").read_text().splitlines() == steps
-    sys.modules.pop("mine", None)
 
 
 def test_without_trackers_the_run_directory_is_all_that_there_is(tmp_path):

@@ -7,7 +7,6 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from numbers import Real
 from typing import Any
 
 from algorithms.config.errors import ConfigError, did_you_mean, shown
@@ -16,6 +15,7 @@ from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.registry import BUILT_IN, named_mechanisms, query_sampler
 from algorithms.utils.errors import RunError
+from algorithms.utils.files import plain
 
 SETTING = "run.stop"
 _COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
@@ -84,15 +84,15 @@ class StopCondition(Plugin):
             RunError: `measure` fails, or returns anything but a number or None.
         """
         try:
-            value = self.measure(row)
-            if not isinstance(value, Real | None):
+            value = plain(self.measure(row))
+            if not isinstance(value, int | float | None):
                 raise TypeError(f"it returned {shown(value)}, which is no number")
         except Exception as error:  # of a class that somebody else wrote
             raise RunError(
                 f"{SETTING}.{self.key}: measure failed on the row of step {row.get('step')} ({type(error).__name__}: "
                 f"{error}); fix: correct it, or resume with {SETTING}={{}}"
             ) from error
-        if value is None or not math.isfinite(value):
+        if value is None:
             return None
         reached = _COMPARISONS[self.sign](value, self.limit)
         return f"{SETTING}.{self.key}: {value:.6g} {self.sign} {self.limit:g}" if reached else None
@@ -119,7 +119,10 @@ def _build(kind: type[StopCondition], key: str, limit: object) -> StopCondition:
     if kind.measure is StopCondition.measure:
         raise ConfigError(f"{SETTING}.{key}: {kind.__name__} measures nothing; fix: write its measure(self, row)")
     try:
-        return kind(key, limit)
+        condition = kind(key, limit)
+        if not condition.__dict__.keys() >= {"key", "sign", "limit"}:
+            raise TypeError("it does not call super().__init__(key, limit)")
+        return condition
     except ConfigError:
         raise
     except Exception as error:  # of a class that somebody else wrote
@@ -145,10 +148,7 @@ class RunEnd:
 
     def observe(self, row: Mapping[str, Any]) -> None:
         """Take the row of the next step, as metrics.jsonl has it: NaN is None there."""
-        row = {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in row.items()
-        }
+        row = plain(row)
         self._reached = next(filter(None, [condition.observe(row) for condition in self._conditions]), None)
 
     def reached(self, steps: int, generated_tokens: int) -> str | None:

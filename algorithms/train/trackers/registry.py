@@ -31,7 +31,7 @@ def check_trackers(names: Sequence[str]) -> None:
             raise ConfigError(
                 f"run.trackers: {name} lacks {', '.join(lacking)}; fix: write it as docs/guides/trackers.md does"
             )
-        if kind.package and importlib.util.find_spec(kind.package) is None:
+        if kind.package and not _is_installed(kind.package):
             what = f"-e '.[{name}]'" if name in TRACKERS else kind.package
             raise ConfigError(f"run.trackers: {name} is not installed; fix: pip install {what}")
         try:
@@ -62,6 +62,13 @@ def open_tracker(name: str, run: RunDirectory) -> Tracker:
 def without_tensorboard(names: Sequence[str]) -> list[str]:
     """Return the trackers that are not TensorBoard, each once."""
     return [name for name in dict.fromkeys(names) if name != TENSORBOARD]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # of `google.cloud` without `google`
+        return False
 
 
 def _kind(name: str) -> type[Tracker]:

@@ -42,7 +42,7 @@ class Tracker:
 
     Attributes:
         name: as `run.trackers` has it; of the library's own it is also the extra that installs them.
-        package: what has to be installed; empty for nothing.
+        package: what has to be installed, as it is imported; empty for nothing.
         address_variable: environment variable that names its server; empty without one.
         last_step: the last step that the tracked run holds from earlier processes; -1 for none.
     """
