@@ -130,18 +130,27 @@ class Coverage:
         with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
             rows = connection.execute(
                 "select path, context, numbits from line_bits join context on context.id = context_id "
-                "join file on file.id = file_id where context != ''"
+                "join file on file.id = file_id where context != '' order by context_id"
             ).fetchall()
         # Behind `|` stands whether the test itself ran or its fixtures.
         self._rows = [(Path(path), context.rpartition("|")[0], bits) for path, context, bits in rows]
         self._files = Counter(test for _, test, _ in self._rows)
+        self._order = {test: number for number, test in enumerate(self._files)}
 
     def tests(self, place: Place) -> list[str]:
-        """Return the tests that execute a place's line, or its file, those that execute the fewest files first."""
+        """Return the tests that execute a line, or its file: those of a module together, the most particular first."""
         path, (byte, bit) = Path(place.file).resolve(), divmod(place.line, 8)
         rows = [(test, bits) for file, test, bits in self._rows if file == path]
         found = {test for test, bits in rows if len(bits) > byte and bits[byte] >> bit & 1 and not place.at_import}
-        return sorted(found or {test for test, _ in rows}, key=lambda test: (self._files[test], test))
+        found = found or {test for test, _ in rows}
+        # A module's fixtures are made once, and its tests may lean on their order.
+        fewest: dict[str, int] = {}
+        for test in found:
+            module = test.partition("::")[0]
+            fewest[module] = min(self._files[test], fewest.get(module, self._files[test]))
+        return sorted(
+            found, key=lambda test: (fewest[test.partition("::")[0]], test.partition("::")[0], self._order[test])
+        )
 
 
 def judge(place: Place, tests: list[str], limit_s: float) -> str:

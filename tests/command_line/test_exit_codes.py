@@ -129,7 +129,7 @@ def test_grpo_has_no_settings_of_the_mechanisms(capsys):
 def test_check_of_what_this_machine_cannot_hold_ends_with_2(capsys):
     assert main("r3_grpo", ["--check"]) == 0
     assert main("r3_grpo", ["learners.num_learners=1", "learners.num_gpus_per_learner=64", "--check"]) == 2
-    assert "64 GPUs for actors; this machine has" in capsys.readouterr().out
+    assert "64 GPUs for actors; " in capsys.readouterr().out
 
 
 def test_a_first_prompt_that_reads_like_a_finding_is_none(capsys, tmp_path):
