@@ -125,6 +125,11 @@ def test_a_machine_without_the_memory_is_told_what_takes_less(config, monkeypatc
     assert "this machine has 3.9 MiB: NOT ENOUGH; fix: rl_module.gradient_checkpointing=true" in line
 
 
+def test_an_engine_of_vllm_adds_what_its_libraries_take(config):
+    assert "GiB" not in report(config)["processes"].partition(";")[0]
+    assert "GiB" in report(config.env_runners(engine="vllm"))["processes"].partition(";")[0]
+
+
 def test_grpo_has_no_mechanisms(tiny_model, problems):
     config = GRPOConfig().environment(data=str(problems)).rl_module(model=str(tiny_model))
     assert report(config.env_runners(max_response_tokens=8))["algorithm"] == "GRPO"

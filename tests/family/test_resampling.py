@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from algorithms.grpo.rollout_source import queries_needed
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from tests.own_learners import policy_state
@@ -36,6 +37,11 @@ def steps(algorithm, count):
 
 def tokens_of(groups):
     return sum(s.rollout.response_length for group in groups for s in group.samples if not s.replayed)
+
+
+def test_a_round_samples_what_the_share_of_informative_groups_lets_expect():
+    assert queries_needed(16, 12, 16) == 6, "four more groups, of which three of four are informative"
+    assert queries_needed(16, 1, 16) == queries_needed(16, 0, 16) == 16, "never more than are wanted"
 
 
 def test_a_step_trains_on_informative_groups_and_counts_every_token(build):

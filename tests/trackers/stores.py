@@ -43,18 +43,21 @@ def trackio_points(folder: Path, key: str) -> list[tuple[int, float]]:
     return sorted((step, row[key]) for _, step, row in trackio_rows(folder) if key in row)
 
 
-def wandb_history(run: Path) -> list[dict]:
-    """The rows of all offline files of a run, each as wandb keeps it."""
+def wandb_records(run: Path, kind: str) -> list:
+    """The records of a kind in all offline files of a run."""
     from wandb.proto.wandb_internal_pb2 import Record
 
-    rows = []
-    for file in sorted((run / "wandb").glob("offline-run-*/*.wandb")):
-        for content in _records(file.read_bytes()):
-            record = Record.FromString(content)
-            if record.WhichOneof("record_type") == "history":
-                items = record.history.item
-                rows.append({"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items})
-    return rows
+    files = sorted((run / "wandb").glob("offline-run-*/*.wandb"))
+    records = [Record.FromString(content) for file in files for content in _records(file.read_bytes())]
+    return [getattr(record, kind) for record in records if record.WhichOneof("record_type") == kind]
+
+
+def wandb_history(run: Path) -> list[dict]:
+    """The rows, each as wandb keeps it."""
+    return [
+        {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in history.item}
+        for history in wandb_records(run, "history")
+    ]
 
 
 def wandb_points(run: Path, key: str) -> list[tuple[int, float]]:

@@ -16,11 +16,11 @@ from algorithms.train.recorder import Recorder
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.mlflow_run import metric_name
 from algorithms.train.trackers.registry import TRACKERS, check_trackers
-from algorithms.train.trackers.tracker import Tracker
+from algorithms.train.trackers.tracker import Outcome, Tracker
 from algorithms.train.trackers.wandb_run import is_complete
 from tests.docs.pages import DOCS, fenced
 
-from .stores import mlflow_points, mlflow_runs, wandb_points
+from .stores import mlflow_points, mlflow_runs, wandb_points, wandb_records
 
 
 @pytest.fixture
@@ -221,6 +221,8 @@ def test_a_session_of_wandb_is_in_its_file_when_it_is_closed(offline):
         with Recorder(run, step, trackers=["wandb"]) as recorder:
             recorder.record({"step": step + 1, "reward/mean": 0.5})
         assert wandb_points(run.path, "reward/mean")[-1] == (step + 1, 0.5)
+    Recorder(run, 5, trackers=["wandb"]).close(Outcome.FAILED)
+    assert [end.exit_code for end in wandb_records(run.path, "exit")] == [0] * 5 + [1]
     whole = max(run.path.rglob("*.wandb"))
     assert is_complete(whole)
     cut = offline / "cut.wandb"
