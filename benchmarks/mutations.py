@@ -7,15 +7,17 @@
 
 A place is an operator, a condition or a constant. Of each change those tests run that execute its line, the most
 particular first, until one fails or the time is over; of a line that runs at import, or in no test's process, those
-that execute a line of its file. A change is `noticed` if a test fails that passes without it, `missed` if all
-pass, `unknown` if the time was over first, `untested` if there are no such tests. Some changes change nothing that can
-be seen, so not all can be noticed.
+that execute a line of its file. A change is `noticed` if a test fails, or hangs, that passes without it, `missed` if
+all pass, `unknown` if the time was over first, `untested` if there are no such tests. Some changes change nothing that
+can be seen, so not all can be noticed.
 """
 
 import argparse
 import ast
 import json
+import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -165,16 +167,25 @@ def judge(place: Place, tests: list[str], limit_s: float) -> str:
         command = [sys.executable, "-m", "pytest", "-x", "-o", f"cache_dir={folder}/cache", f"@{names}"]
         file.write_bytes(whole[: place.start] + place.after.encode() + whole[place.end :])
         try:
-            failed = subprocess.run(command, timeout=limit_s, capture_output=True, check=False).returncode
-        except subprocess.TimeoutExpired:
-            return "unknown"
+            failed = _exit_code(command, limit_s)
         finally:
             file.write_bytes(whole)
-        if not failed:
+        if failed == 0:
             return "missed"
-        # The failed test again, or, where nothing could be imported, the list of tests.
-        again = [*command, "--lf" if failed == 1 else "--collect-only"]
-        return "unknown" if subprocess.run(again, capture_output=True, check=False).returncode else "noticed"
+        # The failed test again; where nothing could be imported, the list of tests; where they hung, all of them.
+        again = {1: ["--lf"], None: []}.get(failed, ["--collect-only"])
+        return "unknown" if _exit_code([*command, *again], limit_s) != 0 else "noticed"
+
+
+def _exit_code(command: list[str], limit_s: float) -> int | None:
+    """Return a command's exit code; None, and end it with what it started, where the time is over first."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return None
 
 
 def main() -> None:
