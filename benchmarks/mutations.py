@@ -164,16 +164,18 @@ def judge(place: Place, tests: list[str], limit_s: float) -> str:
     with tempfile.TemporaryDirectory() as folder:
         names = Path(folder) / "tests.txt"
         names.write_text("\n".join(tests), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-x", "-o", f"cache_dir={folder}/cache", f"@{names}"]
+        command = [sys.executable, "-m", "pytest", "-x", "-o", f"cache_dir={folder}/cache"]
         file.write_bytes(whole[: place.start] + place.after.encode() + whole[place.end :])
         try:
-            failed = _exit_code(command, limit_s)
+            failed = _exit_code([*command, f"@{names}"], limit_s)
         finally:
             file.write_bytes(whole)
         if failed == 0:
             return "missed"
         # The failed test again; where nothing could be imported, the list of tests; where they hung, all of them.
-        again = {1: ["--lf"], None: []}.get(failed, ["--collect-only"])
+        again = [f"@{names}", *(["--collect-only"] if failed is not None else [])]
+        if failed == 1:
+            again = list(json.loads((Path(folder) / "cache/v/cache/lastfailed").read_text("utf-8")))
         return "unknown" if _exit_code([*command, *again], limit_s) != 0 else "noticed"
 
 

@@ -34,6 +34,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("product.py").write_text(PRODUCT)
     Path("test_product.py").write_text(TEST)
+    Path("test_other.py").write_text("def test_other():\n    pass\n")
     Path("pytest.ini").write_text("[pytest]\npythonpath = .\n")
 
 
@@ -59,13 +60,16 @@ def test_each_place_is_replaced_where_it_stands(project):
 
 def test_a_change_is_noticed_missed_unknown_or_untested(project):
     by_text = {place.before: place for place in places(Path("product.py"))}
-    both = ["test_product.py::test_nothing", "test_product.py::test_small_numbers"]
+    both = ["test_other.py::test_other", "test_product.py::test_nothing", "test_product.py::test_small_numbers"]
     assert judged(by_text["not (number >= 10)"], both, 100) == "noticed"
     assert judged(by_text["number >= 10"], both, 100) == "missed"
     assert judged(by_text["number >= 10"], [], 100) == "untested"
     assert judged(by_text["number >= 10"], both, 0.01) == "unknown"
     Path("test_product.py").write_text(f"{TEST}\ndef test_broken():\n    assert False\n")
     assert judged(by_text["2"], ["test_product.py::test_broken"], 100) == "unknown", "it fails without the change, too"
+    hanging = "import product\n\ndef test_hangs():\n    while not product.is_small(5):\n        pass\n"
+    Path("test_product.py").write_text(hanging)
+    assert judged(by_text["not (number >= 10)"], ["test_product.py::test_hangs"], 5) == "noticed"
     assert Path("product.py").read_text() == PRODUCT
 
 
