@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import mutations
 from benchmarks.mutations import Coverage, places
 from benchmarks.mutations import judge as judged
 
@@ -67,10 +68,15 @@ def test_a_change_is_noticed_missed_unknown_or_untested(project):
     assert judged(by_text["number >= 10"], both, 0.01) == "unknown"
     Path("test_product.py").write_text(f"{TEST}\ndef test_broken():\n    assert False\n")
     assert judged(by_text["2"], ["test_product.py::test_broken"], 100) == "unknown", "it fails without the change, too"
-    hanging = "import product\n\ndef test_hangs():\n    while not product.is_small(5):\n        pass\n"
-    Path("test_product.py").write_text(hanging)
-    assert judged(by_text["not (number >= 10)"], ["test_product.py::test_hangs"], 5) == "noticed"
     assert Path("product.py").read_text() == PRODUCT
+
+
+@pytest.mark.parametrize(("without", "verdict"), [(0, "noticed"), (None, "unknown")])
+def test_a_change_that_makes_tests_hang_is_noticed(without, verdict, project, monkeypatch):
+    codes = iter([None, without])
+    monkeypatch.setattr(mutations, "_exit_code", lambda command, limit_s: next(codes))
+    place, *_ = places(Path("product.py"))
+    assert judged(place, ["test_product.py::test_nothing"], 100) == verdict
 
 
 def test_the_most_particular_test_of_a_line_comes_first(project):
