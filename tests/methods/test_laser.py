@@ -174,6 +174,7 @@ def test_behind_a_conversation_the_token_stands_in_the_last_context():
         loss_mask=np.array([0, 0, 1, 1, 0, 0, 0, 1, 1], bool),
     )
     asked = extended(two, Z_C)
+    assert asked.response_length == len(asked.sampling_logprobs) == 1
     assert asked.tokens.tolist() == [3, 6, 7, 1, Z_C] and asked.loss_mask.tolist() == [False] * 4 + [True]
     assert is_finished(two) and not is_finished(replace(two, truncated=True))
     assert not is_finished(replace(two, loss_mask=two.loss_mask & (np.arange(9) < 8)))
