@@ -87,7 +87,7 @@ def load_plugin(
         ending = f"did you mean {near}? (or write module:Class)" if near else "fix: write module:Class"
         raise ConfigError(f"{line} is not {known}; {ending}")
     path = Path(module_name.removesuffix(".py"))
-    if len(path.parts) > 1 or Path(module_name).is_file():
+    if len(path.parts) > 1 or (module_name.endswith(".py") and Path(module_name).is_file()):
         below = all(map(str.isidentifier, path.parts))
         dotted, folder = (".".join(path.parts), "") if below else (path.name, f", with {path.parent} on PYTHONPATH")
         raise ConfigError(f"{line} names a file, not a module; fix: write {dotted}:{class_name}{folder}")
@@ -100,10 +100,8 @@ def load_plugin(
         ) from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type) or not issubclass(found, base):
-        own_kinds = [
-            kind.__name__ for kind in getattr(found, "__mro__", ()) if kind.__module__.startswith("algorithms.")
-        ]
-        if other := next((kind for kind in own_kinds if kind in NAMED_IN), None):
+        kinds = (kind for kind in getattr(found, "__mro__", ()) if kind.__module__.startswith("algorithms."))
+        if other := next((kind.__name__ for kind in kinds if kind.__name__ in NAMED_IN), None):
             fix = NAMED_IN[other].format(name)
             raise ConfigError(f"{line} is derived from {other}, not from {base.__name__}; fix: {fix}")
         classes = {key: value for key, value in vars(module).items() if isinstance(value, type) and value is not base}

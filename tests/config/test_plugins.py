@@ -355,3 +355,9 @@ def test_a_check_says_which_hooks_ones_own_methods_have():
 def test_a_section_like_no_other_may_be_that_of_a_method_that_is_not_named():
     with pytest.raises(ConfigError, match="^mine: .*; known: .*; that of a method of your own is there once "):
         R3GRPOConfig().apply({"mine": {"amount": 1}})
+
+
+def test_a_file_of_a_modules_name_does_not_hide_the_module(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_methods").touch()
+    assert "stride" in own_sections(named())
