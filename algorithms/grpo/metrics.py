@@ -9,6 +9,7 @@ from algorithms.grpo.types import Group
 from algorithms.learner.flops import LearnerFacts, model_flops_utilization, peak_flops
 from algorithms.learner.update import UpdateStatistics
 from algorithms.losses.base import LossSettings
+from algorithms.losses.term import POLICY
 from algorithms.losses.token_weights import bounded_tokens
 from algorithms.rollout.types import NEW_CONTEXT
 from r3env.core import Reason
@@ -54,20 +55,24 @@ def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:
 def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -> dict[str, float]:
     """Average the optimizer steps of one training step over their tokens.
 
-    Entropy and mismatch are those of the fresh rollouts under the policy as it was before the steps.
+    Entropy and mismatch are those of the fresh rollouts under the policy as it was before the steps. Terms of the loss
+    that are neither its objective nor the KL have a number of their own, `loss/NAME`.
     """
     total = UpdateStatistics()
     for step in steps:
         total = total.merge(step)
     mean_mismatch, largest_mismatch = _mismatch(groups)
-    return {
+    terms = {name: value / max(len(steps), 1) for name, value in total.terms.items()}
+    kl = terms.pop("kl", 0.0)
+    terms.pop(POLICY.name, None)
+    return {f"loss/{name}": value for name, value in terms.items()} | {
         "policy/loss": sum(step.loss for step in steps) / max(len(steps), 1),
         "policy/entropy": _entropy(groups),
         "policy/clip_fraction": total.clipped / max(total.tokens, 1.0),
         "replay/clip_fraction": total.replayed_clipped / max(total.replayed_tokens, 1.0),
         "replay/ratio_max": total.max_replayed_ratio,
         "policy/grad_norm": float(np.mean([step.grad_norm for step in steps])) if steps else 0.0,
-        "policy/kl": total.kl / max(len(steps), 1) + _kl_of_rewards(groups),
+        "policy/kl": kl + _kl_of_rewards(groups),
         "policy/skipped_steps": sum(step.skipped_steps for step in steps),
         "policy/trained_tokens": total.trained_tokens,
         "policy/logp_mismatch_mean": mean_mismatch,

@@ -132,8 +132,9 @@ def token_loss(
         settings: of the loss.
 
     Returns:
-        A scalar to minimize; and `loss`, `kl` (weighted sums), `clipped` (tokens), `replayed_tokens`,
-        `replayed_clipped`, `max_replayed_ratio` (of rows of other steps, with log-probs of their own),
+        A scalar to minimize; and `loss` (the weighted sum), `loss/NAME` (of the terms of that name, before their
+        coefficient), `clipped` (tokens), `replayed_tokens`, `replayed_clipped`, `max_replayed_ratio` (of rows of other
+        steps, with log-probs of their own),
         `max_logp_mismatch` (of the log-probs of policy and engine, over rows that no scoring pass has seen) and
         `max_ratio_deviation` (of the ratio from 1).
 
@@ -154,14 +155,15 @@ def token_loss(
     if entropies is not None:
         columns["entropies"] = entropies
     losses, clipped, others = torch.zeros_like(logprobs), torch.zeros_like(unscored), []
-    kl = torch.zeros_like(own.sum())
+    sums: dict[str, torch.Tensor] = {}
     objectives_first = sorted(inputs.weights, key=lambda each: not isinstance(inputs.terms[each][0], Objective))
     for name in objectives_first:
         weights, (kind, of_term) = inputs.weights[name], inputs.terms[name]
         if isinstance(kind, Objective):
             values, beyond = kind.token_losses(logprobs, old_logprobs, advantages, of_term, inputs.lengths)
-            losses = losses + (weights if importance is None else weights * importance) * values
-            clipped = clipped | (beyond & (weights != 0))
+            weighted = (weights if importance is None else weights * importance) * values
+            losses, clipped = losses + weighted, clipped | (beyond & (weights != 0))
+            _add(sums, name, weighted.detach().sum())
             continue
         values = kind.token_loss(**{argument: columns[argument] for argument in kind.reads()})
         if not isinstance(values, torch.Tensor) or values.shape != logprobs.shape:
@@ -173,17 +175,21 @@ def token_loss(
             )
         total = (weights * values).sum()
         others.append(kind.coefficient * total)
-        if name.name == "kl":
-            kl = kl + total.detach()
+        _add(sums, name, total.detach())
     value = sum(others, losses.sum())
     mismatch = (own - sampling_logprobs).abs() * (unscored & on_policy & (multiplicity > 0))
-    return value, {
+    return value, sums | {
         "loss": value.detach(),
         "clipped": (clipped * multiplicity).sum(),
         "replayed_tokens": (replayed * multiplicity).sum(),
         "replayed_clipped": (clipped * multiplicity * replayed).sum(),
         "max_replayed_ratio": ((own - old_logprobs).clamp(max=MAX_LOG_RATIO).exp() * replayed).max(),
-        "kl": kl,
         "max_logp_mismatch": mismatch.max(),
         "max_ratio_deviation": (own - old_logprobs).exp().sub(1).abs().max(),
     }
+
+
+def _add(sums: dict[str, torch.Tensor], named: Term, value: torch.Tensor) -> None:
+    """Add the sum of a term to those of its name: with other settings it is another term."""
+    key = f"loss/{named.name.rpartition(':')[2]}"
+    sums[key] = sums[key] + value if key in sums else value

@@ -31,6 +31,7 @@ class UpdateStatistics:
     The mismatch covers on-policy rows that no scoring pass has seen.
 
     Args:
+        terms: the weighted sum of each term of the loss by its name, before its coefficient.
         passed_tokens: tokens that went through the model, prompts included, each as often as it was computed.
         slots: token slots of their micro-batches, padding included.
         flops: the model's operations (`flops.update_cost`).
@@ -47,7 +48,6 @@ class UpdateStatistics:
     replayed_tokens: float = 0.0
     replayed_clipped: float = 0.0
     max_replayed_ratio: float = 0.0
-    kl: float = 0.0
     max_logp_mismatch: float = 0.0
     max_ratio_deviation: float = 0.0
     grad_norm: float = 0.0
@@ -56,6 +56,7 @@ class UpdateStatistics:
     slots: float = 0.0
     flops: float = 0.0
     seconds: float = 0.0
+    terms: dict[str, float] = field(default_factory=dict)
     old_logprobs: dict[int, np.ndarray] = field(default_factory=dict)
     entropies: dict[int, np.ndarray] = field(default_factory=dict)
     entropy: dict[int, float] = field(default_factory=dict)
@@ -66,7 +67,10 @@ class UpdateStatistics:
     def merge(self, other: "UpdateStatistics") -> "UpdateStatistics":
         """Add sums, take the larger maxima, and the rows of both."""
         merged: dict[str, Any] = {name: getattr(self, name) | getattr(other, name) for name in self.BY_ROW}
-        for name in {each.name for each in fields(self)} - set(self.BY_ROW):
+        merged["terms"] = {
+            name: self.terms.get(name, 0.0) + other.terms.get(name, 0.0) for name in self.terms | other.terms
+        }
+        for name in {each.name for each in fields(self)} - merged.keys():
             mine, theirs = getattr(self, name), getattr(other, name)
             merged[name] = max(mine, theirs) if name in self.MAXIMA else mine + theirs
         return UpdateStatistics(**merged)
@@ -235,7 +239,9 @@ def _merge(results: Sequence[_Microbatch]) -> UpdateStatistics:
     for name in names:
         values = torch.stack([microbatch.sums[name].float() for microbatch in results if name in microbatch.sums])
         merged.append(values.max() if name in UpdateStatistics.MAXIMA else values.sum())
-    return UpdateStatistics(**dict(zip(names, torch.stack(merged).tolist(), strict=True)))
+    numbers = dict(zip(names, torch.stack(merged).tolist(), strict=True))
+    terms = {name.removeprefix("loss/"): numbers.pop(name) for name in names if name.startswith("loss/")}
+    return UpdateStatistics(**numbers, terms=terms)
 
 
 def _by_row(

@@ -13,6 +13,7 @@ CONDITIONAL = {
     "eval/pass@1_after_reflection",
     "throughput/mfu",
     "reward/function/NAME",
+    "loss/NAME",
     "tools/calls",
     "tools/used",
     "tools/failed",

@@ -98,6 +98,8 @@ def test_a_bonus_keeps_the_policy_from_becoming_sure_of_itself(build):
     def entropies(coefficient):
         fixed = ("entropy_bonus.target=null", f"entropy_bonus.coefficient={coefficient}")
         records = steps(build(preset("entropy_bonus", *SMALL, "training.lr=2e-3", *fixed)), 4)
+        in_loss = [record.get("loss/entropy", 0.0) for record in records]
+        assert in_loss[0] == pytest.approx(-coefficient * records[0]["policy/entropy"], rel=0.1)
         return [record["policy/entropy"] for record in records]
 
     without, paid = entropies(0.0), entropies(1.0)

@@ -37,7 +37,7 @@ def test_merged_rows_have_the_loss_and_gradient_of_all(lm, reference, groups, lo
     found, once = gradient_of(lm, merged, loss=settings, reference=reference)
     assert expected.clipped > 0 or settings.objective == "sapo"
     assert relative_error(once, whole) < 1e-5
-    for name in ("loss", "tokens", "trained_tokens", "clipped", "kl", "max_logp_mismatch"):
+    for name in ("loss", "tokens", "trained_tokens", "clipped", "terms", "max_logp_mismatch"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-4, abs=1e-6), name
     assert found.passed_tokens < expected.passed_tokens
 
@@ -76,5 +76,5 @@ def test_a_measured_row_gets_log_probs_and_trains_nothing(lm, reference, groups,
     np.testing.assert_allclose(found.old_logprobs[len(rows)], logprobs, atol=1e-5)
     np.testing.assert_allclose(found.entropies[len(rows)], entropies, atol=1e-5)
     assert relative_error(together, alone) < 1e-6
-    for name in ("loss", "tokens", "trained_tokens", "clipped", "kl", "max_logp_mismatch"):
+    for name in ("loss", "tokens", "trained_tokens", "clipped", "terms", "max_logp_mismatch"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-5, abs=1e-7), name

@@ -62,10 +62,14 @@ def row(length, terms, **inputs):
     return TrainingSample(tokens, tokens > 0, 1.0, 0.5, old, terms=terms, inputs=inputs)
 
 
-def evaluate(rows, logprobs, entropies=None):
+def loss_and_sums(rows, logprobs, entropies=None):
     settings = LossSettings(importance_cap=0.0)
     inputs = LossInputs.of(rows, torch.device("cpu"), settings)
-    return token_loss(logprobs, entropies, inputs, settings)[0]
+    return token_loss(logprobs, entropies, inputs, settings)
+
+
+def evaluate(rows, logprobs, entropies=None):
+    return loss_and_sums(rows, logprobs, entropies)[0]
 
 
 def test_every_file_of_the_library_is_found_and_says_what_it_reads():
@@ -98,6 +102,18 @@ def test_a_term_of_ones_own_reads_what_rows_carry_and_only_its_rows_pay(user_mod
     loss.backward()
     assert loss.item() == pytest.approx(-0.5 * 2 + 0.5 * 3.0 * 1.0)
     assert logprobs.grad.tolist() == pytest.approx([-0.5, -0.5, 0.5 * 3.0 * 2.0, 0.0])
+
+
+def test_each_term_has_its_sum_by_name_and_they_add_up_to_the_loss(user_module):
+    targets = np.array([-2.0, 5.0], np.float32)
+    scaled = {term(f"{user_module}:Squared", scale=scale): 1.0 for scale in (1.0, 3.0)}
+    rows = [row(2, {POLICY: 1.0, term("anchor"): 0.5}), row(2, scaled, targets=targets)]
+    loss, sums = loss_and_sums(rows, torch.tensor([-1.0, -2.0, -1.0, 4.0]))
+    found = {name: value.item() for name, value in sums.items() if name.startswith("loss/")}
+    assert found == pytest.approx(
+        {"loss/policy": -0.5 * (1 + np.exp(-1)), "loss/anchor": 0.5 * 0.5 * 1, "loss/Squared": 0.5 * (1 + 3) * (1 + 1)}
+    )
+    assert loss.item() == pytest.approx(sum(found.values()))
 
 
 def test_a_term_may_bend_with_the_entropy_too(user_module):

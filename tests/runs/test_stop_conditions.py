@@ -123,7 +123,8 @@ def test_every_number_on_the_page_of_metrics_can_end_a_run():
     text = re.sub(r"^## A supervised start$.*?(?=^## )", "", text, flags=re.M | re.S)
     cells = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
     documented = {tag for cell in cells for tag in re.findall(r"`([^`]+)`", cell)}
-    texts, patterns = {"rollout/weight_transfer", "rollout/engine", "step"}, {"reward/function/NAME", "eval/pass@k"}
+    texts = {"rollout/weight_transfer", "rollout/engine", "step"}
+    patterns = {"reward/function/NAME", "loss/NAME", "eval/pass@k"}
     known = set(known_tags(config(reflection=True).training(mask_truncated=True)))
     assert known - {"eval/pass@1", "eval/pass@4"} == documented - texts - patterns
 

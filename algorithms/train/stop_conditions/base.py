@@ -169,7 +169,7 @@ def _kind(key: str, config: GRPOConfig) -> type[StopCondition]:
     if (of_k := re.fullmatch(r"eval/pass@([1-9]\d*)", key)) and key not in known:
         wanted = sorted({*evaluation.k, int(of_k[1])})
         raise ConfigError(f"{SETTING}.{key}: is not measured; fix: evaluation.k={wanted}".replace(", ", ","))
-    if key not in known and not key.startswith("reward/function/"):
+    if key not in known and not key.startswith(("reward/function/", "loss/")):
         raise ConfigError(f"{SETTING}.{key}: no such metric or condition; {did_you_mean(key, [*named, *known])}")
     if key.startswith("eval/") and not evaluation.interval:
         raise ConfigError(
@@ -181,7 +181,8 @@ def _kind(key: str, config: GRPOConfig) -> type[StopCondition]:
 def known_tags(config: GRPOConfig) -> list[str]:
     """Return the tags of the numbers that a run measures, those of its methods and evaluations included.
 
-    Means of reward functions, `reward/function/NAME`, are not among them: the environment names these.
+    Means of reward functions, `reward/function/NAME`, and terms of the loss, `loss/NAME`, are not among them: the
+    environment names these, and the rows of a step those.
     """
     training, evaluation = config.training_settings, config.evaluation_settings
     kinds = (*BUILT_IN, *config.MECHANISMS, *named_mechanisms(training, config.MECHANISMS), query_sampler(training))
