@@ -15,16 +15,6 @@ from algorithms.config.schema import Settings
 T = TypeVar("T")
 P = TypeVar("P", bound="Plugin")
 _ALMOST = 0.8
-# Where a class derived from each kind is named.
-NAMED_IN = {
-    "QuerySampler": "training.query_sampler={}",
-    "Mechanism": "training.mechanisms=[{}]",
-    "AdvantageEstimator": "training.advantage={}",
-    "Objective": "training.objective={}",
-    "LossTerm": "term({!r}) in `sample.terms`, set by a mechanism or an advantage estimator",
-    "StopCondition": "run.stop={{{}: LIMIT}}",
-    "Tracker": "run.trackers=[{}]",
-}
 
 
 class Plugin:
@@ -35,12 +25,14 @@ class Plugin:
         section: its section of the configuration; empty if it has none.
         settings_class: its settings. A loss term takes them from `term(…)`, other kinds from their section.
         per_token: whether it gives the tokens of one response different advantages.
+        named_in: of a base class, where classes derived from it are named: a format for "module:Class".
     """
 
     name: ClassVar[str] = ""
     section: ClassVar[str] = ""
     settings_class: ClassVar[type[Settings]] = Settings
     per_token: ClassVar[bool] = False
+    named_in: ClassVar[str]
 
     @classmethod
     def check(cls, settings: Any, config: Any) -> None:
@@ -100,10 +92,9 @@ def load_plugin(
         ) from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type) or not issubclass(found, base):
-        kinds = (kind for kind in getattr(found, "__mro__", ()) if kind.__module__.startswith("algorithms."))
-        if other := next((kind.__name__ for kind in kinds if kind.__name__ in NAMED_IN), None):
-            fix = NAMED_IN[other].format(name)
-            raise ConfigError(f"{line} is derived from {other}, not from {base.__name__}; fix: {fix}")
+        if other := next((kind for kind in getattr(found, "__mro__", ()) if "named_in" in vars(kind)), None):
+            fix = other.named_in.format(name)
+            raise ConfigError(f"{line} is derived from {other.__name__}, not from {base.__name__}; fix: {fix}")
         classes = {key: value for key, value in vars(module).items() if isinstance(value, type) and value is not base}
         own = [key for key, value in classes.items() if issubclass(value, base)]
         fix = did_you_mean(class_name, own) if own else "write one"

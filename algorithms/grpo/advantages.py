@@ -96,6 +96,7 @@ class AdvantageEstimator(Plugin):
             reward.length_bonus`.
     """
 
+    named_in = "training.advantage={}"
     divides_by_std: ClassVar[bool] = False
     most_paid: float = 1.0
 

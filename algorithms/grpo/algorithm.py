@@ -105,7 +105,6 @@ class GRPO(BaseAlgorithm):
     def compute_advantages(self, batch: StepBatch) -> None:
         """Normalize rewards within each baseline group: Eq. 1 and Eq. 3, or as `training.advantage` names."""
         rewards, groups = self.config.reward_settings, baseline_groups(batch.groups)
-        training = self.config.training_settings
         for group in groups:
             if rewards.length_bonus and differs_by_length_alone(group):
                 group.std_floor = rewards.length_bonus_std_floor
@@ -114,15 +113,19 @@ class GRPO(BaseAlgorithm):
         for mechanism in self.active:
             mechanism.before_advantages(batch)
         for group in groups:
-            before = loss_parts(group.samples)
-            advantages: Any = checked_advantages(self.estimator, group, self.estimator.advantages(group))
-            check_terms(self.estimator, "advantages", changed_samples(group.samples, before), training, complete=False)
+            advantages = self._advantages(self.estimator, group)
             for mechanism in self.active:
-                changed = mechanism.advantages(group, advantages)
-                if changed is not advantages:
-                    advantages = checked_advantages(mechanism, group, changed)
+                advantages = self._advantages(mechanism, group, advantages)
             for sample, advantage in zip(group.samples, advantages, strict=True):
                 sample.advantages = advantage if np.ndim(advantage) else float(advantage)
+
+    def _advantages(self, plugin: Any, group: Group, *given: Any) -> Any:
+        """Return what a hook `advantages` makes of a group, checked, with the terms that it named."""
+        before = loss_parts(group.samples)
+        found = plugin.advantages(group, *given)
+        changed = changed_samples(group.samples, before)
+        check_terms(plugin, "advantages", changed, self.config.training_settings, complete=False)
+        return found if given and found is given[0] else checked_advantages(plugin, group, found)
 
     def update_policy(self, batch: StepBatch) -> None:
         """Take the optimizer steps of each pass over the responses, over all learners."""

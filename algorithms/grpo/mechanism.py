@@ -137,6 +137,7 @@ class Mechanism(Plugin):
         metrics: what it reports of the running step, by tag; begins as a copy of `tags`.
     """
 
+    named_in = "training.mechanisms=[{}]"
     tags: ClassVar[Mapping[str, float]] = {}
     uses_history: ClassVar[bool] = False
     uses_reference: ClassVar[bool] = False

@@ -21,6 +21,7 @@ class QuerySampler(Mechanism):
             made again takes again.
     """
 
+    named_in = "training.query_sampler={}"
     drawn: int = 0
 
     def __init__(self, settings: Any, services: Services) -> None:

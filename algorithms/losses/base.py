@@ -96,6 +96,8 @@ class LossTerm(Plugin):
         ConfigError: an option that `settings_class` does not have, or a value that it does not take.
     """
 
+    named_in = "term({!r}) in `sample.terms`, set by a mechanism or an advantage estimator"
+
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.settings: Any = self.settings_class().changed(self.section or self.name, options or {})
 
@@ -148,6 +150,7 @@ class Objective(LossTerm):
         shares_ratio: whether all tokens of a response share one ratio.
     """
 
+    named_in = "training.objective={}"
     takes_dual_clip: ClassVar[bool] = True
     takes_sequence_ratio: ClassVar[bool] = True
     not_for_setting: ClassVar[bool] = False

@@ -32,6 +32,12 @@ class Aiming(AdvantageEstimator):
         return self.rewards(group) * 0.0
 
 
+class Late(Mechanism):
+    def advantages(self, group, advantages):
+        group.samples[0].terms[term("nonsense")] = 1.0
+        return advantages
+
+
 class Short(Mechanism):
     def advantages(self, group, advantages):
         return advantages[:-1]
@@ -72,6 +78,7 @@ def odd_methods(tmp_path, monkeypatch):
             {"advantage": "odd_methods:Aiming"},
             r"odd_methods:Aiming.advantages set inputs\['targets'\] to an array of sh",
         ),
+        ({"mechanisms": ["covariance", "odd_methods:Late"]}, "odd_methods:Late.advantages set the term .*nonsense"),
         ({"mechanisms": ["odd_methods:Short"]}, "odd_methods:Short.advantages returned 3 values for a group of 4"),
         ({"mechanisms": ["odd_methods:Nothing"]}, "odd_methods:Nothing.follow_up returned None; fix: return a list"),
     ],

@@ -56,6 +56,8 @@ class StopCondition(Plugin):
         ConfigError: the limit is neither.
     """
 
+    named_in = "run.stop={{{}: LIMIT}}"
+
     def __init__(self, key: str, limit: object) -> None:
         self.key = key
         found = re.fullmatch(r"([<>]=?)?\s*(\S+)", str(limit).strip()) if isinstance(limit, int | float | str) else None

@@ -47,6 +47,7 @@ class Tracker:
         last_step: the last step that the tracked run holds from earlier processes; -1 for none.
     """
 
+    named_in = "run.trackers=[{}]"
     name: str = ""
     package: ClassVar[str] = ""
     address_variable: ClassVar[str] = ""
