@@ -26,6 +26,7 @@ class Plugin:
         settings_class: its settings. A loss term takes them from `term(…)`, other kinds from their section.
         per_token: whether it gives the tokens of one response different advantages.
         named_in: of a base class, where classes derived from it are named: a format for "module:Class".
+        needed: of a base class, the hooks that a class has to define; in "one or other" one is enough.
     """
 
     name: ClassVar[str] = ""
@@ -33,6 +34,7 @@ class Plugin:
     settings_class: ClassVar[type[Settings]] = Settings
     per_token: ClassVar[bool] = False
     named_in: ClassVar[str]
+    needed: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def check(cls, settings: Any, config: Any) -> None:
@@ -67,7 +69,8 @@ def load_plugin(
 
     Raises:
         ConfigError: one line that names the setting and the fix: no such name, module or class, a module that fails
-            when it is imported, a class that does not derive from `base`, or one with a hook spelled wrong.
+            when it is imported, a class that does not derive from `base`, or one without a hook that it needs or with
+            one spelled wrong.
     """
     if name in registered:
         return registered[name]
@@ -101,6 +104,9 @@ def load_plugin(
         origin = f"{base.__module__}.{base.__qualname__}"
         raise ConfigError(f"{line}: {module_name} has no class {class_name} derived from {origin}; fix: {fix}")
     _check_spelling(line, found, base)
+    own = hooks(found, base)
+    if lacking := [each for each in vars(base).get("needed", ()) if not {*each.split(" or ")} & {*own}]:
+        raise ConfigError(f"{line} does not define {', '.join(lacking)}; fix: write it, as {base.__qualname__} says")
     return found
 
 

@@ -97,6 +97,7 @@ class AdvantageEstimator(Plugin):
     """
 
     named_in = "training.advantage={}"
+    needed = ("advantages",)
     divides_by_std: ClassVar[bool] = False
     most_paid: float = 1.0
 

@@ -22,6 +22,7 @@ class QuerySampler(Mechanism):
     """
 
     named_in = "training.query_sampler={}"
+    needed = ("choose",)
     drawn: int = 0
 
     def __init__(self, settings: Any, services: Services) -> None:

@@ -97,6 +97,7 @@ class LossTerm(Plugin):
     """
 
     named_in = "term({!r}) in `sample.terms`, set by a mechanism or an advantage estimator"
+    needed = ("token_loss",)
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.settings: Any = self.settings_class().changed(self.section or self.name, options or {})
@@ -151,6 +152,7 @@ class Objective(LossTerm):
     """
 
     named_in = "training.objective={}"
+    needed = ("token_objective or response_objective",)
     takes_dual_clip: ClassVar[bool] = True
     takes_sequence_ratio: ClassVar[bool] = True
     not_for_setting: ClassVar[bool] = False

@@ -16,7 +16,7 @@ SOURCE = '''
 from algorithms.grpo.advantages import AdvantageEstimator, mean_advantages
 from algorithms.grpo.mechanism import Mechanism, Settings, setting
 from algorithms.grpo.query_sampler import QuerySampler
-from algorithms.losses.base import LossTerm
+from algorithms.losses.base import LossTerm, Objective
 
 
 class BonusSettings(Settings):
@@ -45,8 +45,23 @@ class StrideSettings(Settings):
     stride: int = setting(3, "How far to go.", ge=1)
 
 
+class Empty(QuerySampler):
+    pass
+
+
+class Nil(AdvantageEstimator):
+    pass
+
+
+class Vain(Objective):
+    pass
+
+
 class Stride(QuerySampler):
     section, settings_class = "stride", StrideSettings
+
+    def choose(self, count, step, occasion=0):
+        return list(self.services.uids)[:: self.settings.stride][:count]
 
 
 class Picky(Stride):
@@ -58,6 +73,9 @@ class Runs(Mechanism):
 
 
 class Forgetful(QuerySampler):
+    def choose(self, count, step, occasion=0):
+        return []
+
     def state(self):
         return {}, {"seen": 1}
 
@@ -96,7 +114,7 @@ class Helped(Bonus):
         return advantages
 
 
-class Chosen(Stride):
+class Chosen(QuerySampler):
     def chose(self, count, step, occasion=0):
         return []
 '''
@@ -211,6 +229,9 @@ def test_another_setting_of_section_training_leaves_them_alone():
             "'own/methods.py:Scaled' names a file, not a module; fix: write own.met",
         ),
         ({"advantage": "/a/b.py:C"}, "'/a/b.py:C' names a file, not a module; fix: write b:C, with /a on PYTHONPATH"),
+        ({"query_sampler": "own_methods:Empty"}, "'own_methods:Empty' does not define choose; fix: write it, as Quer"),
+        ({"advantage": "own_methods:Nil"}, "'own_methods:Nil' does not define advantages; fix: write it, as Advantage"),
+        ({"objective": "own_methods:Vain"}, "'own_methods:Vain' does not define token_objective or response_object"),
         (
             {"query_sampler": "first"},
             "'first' is not one of epoch, adcl, exgrpo, greso, posterior, vas, window, or a class; fix: write m",
@@ -345,10 +366,12 @@ def test_a_check_says_which_hooks_ones_own_methods_have():
     own = named().training(mechanisms=["own_methods:Helped", "self_filter"]).own_methods()
     assert own == [
         "training.mechanisms: own_methods:Helped, hooks advantages",
-        "training.query_sampler: own_methods:Stride, NO HOOK: it changes nothing",
+        "training.query_sampler: own_methods:Stride, hooks choose",
         "training.advantage: own_methods:Scaled, hooks advantages",
     ]
     assert named().apply({"bonus": {"enabled": False}}).own_methods() == own[1:]
+    nothing = named().apply({"bonus": {"enabled": True}}).own_methods()
+    assert nothing == ["training.mechanisms: own_methods:Bonus, NO HOOK: it changes nothing", *own[1:]]
     assert R3GRPOConfig().training(mechanisms=["self_filter"]).own_methods() == []
 
 

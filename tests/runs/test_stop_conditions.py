@@ -91,7 +91,7 @@ def test_a_condition_that_forgets_its_key_and_limit_is_refused(own):
 
 
 def test_a_condition_that_measures_nothing_is_refused(own):
-    with pytest.raises(ConfigError, match="Own measures nothing; fix: write its measure"):
+    with pytest.raises(ConfigError, match="does not define measure; fix: write it, as StopCondition says"):
         own("class Own(StopCondition): pass")
 
 

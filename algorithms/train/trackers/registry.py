@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 
 from algorithms.config.errors import ConfigError, ServiceError
-from algorithms.config.plugins import hooks, load_plugin
+from algorithms.config.plugins import load_plugin
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.mlflow_run import MlflowRun
 from algorithms.train.trackers.tracker import Tracker
@@ -16,7 +16,6 @@ from algorithms.utils.files import json_text
 TENSORBOARD = "tensorboard"
 TRACKERS: dict[str, type[Tracker]] = {kind.name: kind for kind in (WandbRun, MlflowRun, TrackioRun)}
 FILE_NAME = "trackers.json"
-_NEEDED = ("open", "holds", "scalars")
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -27,10 +26,6 @@ def check_trackers(names: Sequence[str]) -> None:
     """
     for name in without_tensorboard(names):
         kind = _kind(name)
-        if lacking := [method for method in _NEEDED if method not in hooks(kind, Tracker)]:
-            raise ConfigError(
-                f"run.trackers: {name} lacks {', '.join(lacking)}; fix: write it as docs/guides/trackers.md does"
-            )
         if kind.package and not _is_installed(kind.package):
             what = f"-e '.[{name}]'" if name in TRACKERS else kind.package
             raise ConfigError(f"run.trackers: {name} is not installed; fix: pip install {what}")

@@ -48,6 +48,7 @@ class Tracker:
     """
 
     named_in = "run.trackers=[{}]"
+    needed = ("open", "holds", "scalars")
     name: str = ""
     package: ClassVar[str] = ""
     address_variable: ClassVar[str] = ""
