@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_
 
 import annotated_types
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from algorithms.config.errors import ConfigError, close_match, shown
@@ -172,10 +172,10 @@ def wrong_value(section: str, key: str, value: object, model: type[Settings]) ->
     field = model.model_fields[key]
     line = f"{section}.{key}: {shown(value)} is not {describe(field)}"
     choices = [choice for choice in _choices(field.annotation) if isinstance(choice, str)]
-    if get_origin(field.annotation) is list:
-        (one,) = get_args(field.annotation)
+    for kind in filter(lambda member: get_origin(member) is list, _members(field.annotation)):
+        (one,) = get_args(kind)
         members = _choices(one)
-        if value in members or (value and isinstance(value, str) and _bare(one) is str):
+        if _fits(one, value):
             return ConfigError(f"{line}; fix: {section}.{key}=[{value}]")
         if members and isinstance(value, list) and (unknown := [each for each in value if each not in members]):
             known = ", ".join(map(str, members))
@@ -186,6 +186,14 @@ def wrong_value(section: str, key: str, value: object, model: type[Settings]) ->
     if takes_text(field) and isinstance(value, int | float):
         return ConfigError(f'{line}; fix: quote it, "{value}"')
     return ConfigError(f"{line}; the default is {describe_default(field)}")
+
+
+def _fits(annotation: Any, value: object) -> bool:
+    try:
+        TypeAdapter(annotation).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
 
 
 def unknown_key(section: str, key: str, sections: Sections) -> ConfigError:
