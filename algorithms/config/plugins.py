@@ -94,19 +94,20 @@ def load_plugin(
             f"{line}: {module_name} cannot be imported ({reason}); fix: install it, or add its folder to PYTHONPATH"
         ) from error
     found = getattr(module, class_name, None)
+    nearest: Any = next((kind for kind in getattr(found, "__mro__", ()) if "named_in" in vars(kind)), base)
     if not isinstance(found, type) or not issubclass(found, base):
-        if other := next((kind for kind in getattr(found, "__mro__", ()) if "named_in" in vars(kind)), None):
-            fix = other.named_in.format(name)
-            raise ConfigError(f"{line} is derived from {other.__name__}, not from {base.__name__}; fix: {fix}")
+        if nearest is not base:
+            fix = nearest.named_in.format(name)
+            raise ConfigError(f"{line} is derived from {nearest.__name__}, not from {base.__name__}; fix: {fix}")
         classes = {key: value for key, value in vars(module).items() if isinstance(value, type) and value is not base}
         own = [key for key, value in classes.items() if issubclass(value, base)]
         fix = did_you_mean(class_name, own) if own else "write one"
         origin = f"{base.__module__}.{base.__qualname__}"
         raise ConfigError(f"{line}: {module_name} has no class {class_name} derived from {origin}; fix: {fix}")
-    _check_spelling(line, found, base)
-    own = hooks(found, base)
-    if lacking := [each for each in vars(base).get("needed", ()) if not {*each.split(" or ")} & {*own}]:
-        raise ConfigError(f"{line} does not define {', '.join(lacking)}; fix: write it, as {base.__qualname__} says")
+    _check_spelling(line, found, nearest)
+    own = hooks(found, nearest)
+    if lacking := [each for each in vars(nearest).get("needed", ()) if not {*each.split(" or ")} & {*own}]:
+        raise ConfigError(f"{line} does not define {', '.join(lacking)}; fix: write it, as {nearest.__name__} says")
     return found
 
 

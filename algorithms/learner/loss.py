@@ -15,10 +15,10 @@ from algorithms.losses.base import (
     LossTerm,
     Objective,
     build_term,
+    check_returned,
 )
 from algorithms.losses.term import Term
 from algorithms.losses.token_weights import importance_weights
-from algorithms.utils.errors import RunError
 
 
 @dataclass(frozen=True)
@@ -166,13 +166,7 @@ def token_loss(
             _add(sums, name, weighted.detach().sum())
             continue
         values = kind.token_loss(**{argument: columns[argument] for argument in kind.reads()})
-        if not isinstance(values, torch.Tensor) or values.shape != logprobs.shape:
-            came = f"a {type(values).__name__}"
-            came += f" of shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else ""
-            raise RunError(
-                f"{type(kind).__module__}:{type(kind).__qualname__}.token_loss returned {came} for {len(logprobs)} "
-                "tokens; fix: return float [N], the loss of each token"
-            )
+        check_returned(kind, "token_loss", values, logprobs, "float [N], the loss of each token")
         total = (weights * values).sum()
         others.append(kind.coefficient * total)
         _add(sums, name, total.detach())

@@ -13,6 +13,7 @@ from algorithms.config.errors import ConfigError
 from algorithms.config.plugins import Plugin, find_plugins, load_plugin
 from algorithms.config.sections import TrainingSettings
 from algorithms.losses.term import POLICY, Term
+from algorithms.utils.errors import RunError
 
 Level = Literal["token", "sequence"]
 CorrectionLevel = Literal["token", "sequence", "geometric"]
@@ -230,8 +231,8 @@ class Objective(LossTerm):
             lengths: tokens of each response, in order; they add up to N.
 
         Raises:
-            ValueError: the tensors, or what the objective returns, do not share one 1-D shape, or `lengths` do not add
-                up to it.
+            ValueError: the tensors do not share one 1-D shape, or `lengths` do not add up to it.
+            RunError: the objective returns something else than values of each token; one line that names its class.
 
         Source: Eq. 2, arXiv 2601.19620; PPO, arXiv 1707.06347; GSPO, arXiv 2507.18071; dual clip, arXiv 1912.09729.
         """
@@ -242,13 +243,29 @@ class Objective(LossTerm):
         if settings.ratio_level == "sequence":
             log_ratio = over_rows(torch.mean, log_ratio, lengths)
         ratio = log_ratio.clamp(max=MAX_LOG_RATIO).exp()
-        objective, clipped = self.response_objective(ratio, logprobs, advantages, settings, lengths)
+        found = self.response_objective(ratio, logprobs, advantages, settings, lengths)
+        objective, clipped = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        by_token = type(self).response_objective is Objective.response_objective
+        for value in (objective, clipped):
+            expected = "float [N] and bool [N], what to maximize and which tokens are clipped"
+            check_returned(self, "token_objective" if by_token else "response_objective", value, logprobs, expected)
         if settings.dual_clip is not None and self.takes_dual_clip:
             floor = settings.dual_clip * advantages
             beyond = (advantages < 0) & (objective < floor)
             objective, clipped = torch.where(beyond, floor, objective), clipped | beyond
-        check_flat(logprobs, objective, clipped)
         return -objective, clipped
+
+
+def check_returned(term: LossTerm, hook: str, value: object, tokens: torch.Tensor, expected: str) -> None:
+    """Raise RunError, in one line that names the class, unless a hook has returned a value of each token."""
+    if isinstance(value, torch.Tensor) and value.shape == tokens.shape:
+        return
+    came = f"a {type(value).__name__}"
+    came += f" of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else ""
+    kind = type(term)
+    raise RunError(
+        f"{kind.__module__}:{kind.__qualname__}.{hook} returned {came} for {len(tokens)} tokens; fix: return {expected}"
+    )
 
 
 def load_objective(name: str) -> type[Objective]:

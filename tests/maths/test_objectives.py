@@ -9,6 +9,7 @@ import torch
 from algorithms.config.errors import ConfigError
 from algorithms.config.plugins import find_plugins
 from algorithms.losses.base import PACKAGE, LossSettings, Objective, load_objective
+from algorithms.utils.errors import RunError
 from tests.maths.losses import policy_loss
 
 USER_MODULE = """
@@ -113,7 +114,7 @@ def test_settings_equal_by_value_and_travel_to_a_learner(user_module):
 
 
 def test_an_objective_of_the_wrong_shape_is_refused(user_module):
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(RunError, match=r":Scalar.token_objective returned a Tensor of shape \(\) for \d+ tokens"):
         loss_and_gradient(LossSettings(objective=f"{user_module}:Scalar"))
 
 

@@ -17,7 +17,7 @@ from algorithms.utils.errors import RunError
 
 USER_MODULE = """
     from algorithms.config.schema import Settings, setting
-    from algorithms.losses.base import LossTerm
+    from algorithms.losses.base import LossTerm, Objective
 
 
     class SquaredSettings(Settings):
@@ -44,6 +44,16 @@ USER_MODULE = """
     class Nothing(LossTerm):
         def token_loss(self, logprobs):
             logprobs.square()
+
+
+    class Alone(Objective):
+        def token_objective(self, ratio, logprobs, advantages, settings):
+            return ratio * advantages
+
+
+    class Whole(Objective):
+        def response_objective(self, ratio, logprobs, advantages, settings, lengths):
+            return (ratio * advantages).mean(), ratio > 1
 """
 
 
@@ -134,6 +144,18 @@ def test_a_row_without_an_advantage_has_a_gradient_only_from_other_terms(user_mo
 @pytest.mark.parametrize(("name", "came"), [("Mean", r"Tensor of shape \(\)"), ("Nothing", "NoneType")])
 def test_a_term_that_returns_no_loss_for_each_token_is_named(user_module, name, came):
     with pytest.raises(RunError, match=rf"^my_terms:{name}.token_loss returned a {came} for 2 tokens; fix: return flo"):
+        evaluate([row(2, {term(f"{user_module}:{name}"): 1.0})], torch.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("Alone", "Alone.token_objective returned a NoneType"),
+        ("Whole", r"Whole.response_objective returned a Tensor"),
+    ],
+)
+def test_an_objective_that_returns_something_else_is_named(user_module, name, line):
+    with pytest.raises(RunError, match=rf"^my_terms:{line}.* for 2 tokens; fix: return float \[N\] and bool \[N\]"):
         evaluate([row(2, {term(f"{user_module}:{name}"): 1.0})], torch.zeros(2))
 
 
