@@ -47,11 +47,18 @@ def read(regime: str) -> list[Run]:
 
 
 def ablation(protocol: Mapping[str, Any], regime: str, out: Path, group: str = "primary") -> list[str]:
-    """Return the arguments of `python -m benchmarks.ablation` by which a group of the protocol's arms is trained."""
+    """Return the arguments of `python -m benchmarks.ablation` by which a group of the protocol's arms is trained.
+
+    Raises:
+        ValueError: the regime has no such arms.
+    """
     own = protocol["regimes"][regime]
+    arms = own.get("arms", protocol["arms"])
+    if group not in arms:
+        raise ValueError(f"regime {regime} has no {group} arms; fix: one of {', '.join(arms)}")
     options = {
         "config": protocol["config"],
-        "arms": ",".join(protocol["arms"][group]),
+        "arms": ",".join(arms[group]),
         "seeds": protocol["seeds"][group],
         "tokens": own["tokens"],
         "out": out,
@@ -250,8 +257,11 @@ def main() -> int:
         parser.error(fault)
     if given.run:
         protocol = yaml.safe_load(PROTOCOL.read_text("utf-8"))
-        code = train([*ablation(protocol, given.regime, given.folder, given.group), "--parallel", str(given.run)])
-        if code:
+        try:
+            arguments = ablation(protocol, given.regime, given.folder, given.group)
+        except ValueError as error:
+            parser.error(str(error))
+        if code := train([*arguments, "--parallel", str(given.run)]):
             return code
     for regime in [given.regime] if given.regime else REGIMES:
         if given.folder:

@@ -120,17 +120,20 @@ def test_the_shares_in_which_mechanisms_act():
     assert evidence.acting(runs).splitlines()[2:] == ["| R³ (our variant), by entropy | 0 % | 50 % | 0 % | 2 % |"]
 
 
-@pytest.mark.parametrize("group", ["primary", "secondary"])
-@pytest.mark.parametrize("regime", evidence.REGIMES)
-def test_the_protocol_is_what_its_runs_are_trained_with(regime, group, tmp_path):
+@pytest.mark.parametrize(
+    ("regime", "group", "queries"),
+    [("truncated", "primary", 48), ("truncated", "secondary", 48), ("incorrect", "primary", 24)],
+)
+def test_the_protocol_is_what_its_runs_are_trained_with(regime, group, queries, tmp_path):
     protocol = yaml.safe_load(evidence.PROTOCOL.read_text("utf-8"))
     given = evidence.ablation(protocol, regime, tmp_path, group)
     task = Task((Path(protocol["config"]),), tuple(given[given.index(str(tmp_path)) + 1 :]), int(given[7]))
     jobs = plan(chosen_arms(given[3].split(","), [], None), range(int(given[5])), task, tmp_path)
-    assert [job.arm for job in jobs[: len(protocol["arms"][group])]] == protocol["arms"][group]
-    assert len(jobs) == protocol["seeds"][group] * len(protocol["arms"][group])
+    arms = protocol["regimes"][regime].get("arms", protocol["arms"])[group]
+    assert [job.arm for job in jobs[: len(arms)]] == arms
+    assert len(jobs) == protocol["seeds"][group] * len(arms)
     assert {job.run.max_generated_tokens for job in jobs} == {protocol["regimes"][regime]["tokens"]}
-    assert {job.sections["environment"]["data"] for job in jobs} == {"train#seed=1,size=48"}
+    assert {job.sections["environment"]["data"] for job in jobs} == {f"train#seed=1,size={queries}"}
     others = {"flat-penalty": "flat", "r3-flat": "flat", "r3-random-rank": "random"}
     for job in jobs:
         ranking = job.sections.get("ranking", {})
