@@ -1,7 +1,7 @@
 """SERR: a ranking reward for responses whose outcome could not be verified, by the structure of their entropies.
 
 The default is the paper's order. With `ranking.order: flat` all ranks tie, which makes it a flat penalty on truncation
-and spares the pass that scores entropies; the two were not told apart (docs/results/evidence.md).
+and spares the pass that scores entropies; the two were indistinguishable (docs/results/evidence.md).
 """
 
 import logging
