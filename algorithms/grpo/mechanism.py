@@ -133,6 +133,7 @@ class Mechanism(Plugin):
         uses_reference: whether it reads log-probs under the model that the run began with.
         uses_teacher: whether it reads those under another model: setting `teacher` of its section, a folder, Hub id or
             embedded model, at `teacher_revision`.
+        keeps_advantages: whether it keeps advantages for later steps: none that changes them may be behind it.
         conflicts: sections of mechanisms that it does not go together with, and why, as half a sentence.
         metrics: what it reports of the running step, by tag; begins as a copy of `tags`.
     """
@@ -142,6 +143,7 @@ class Mechanism(Plugin):
     uses_history: ClassVar[bool] = False
     uses_reference: ClassVar[bool] = False
     uses_teacher: ClassVar[bool] = False
+    keeps_advantages: ClassVar[bool] = False
     conflicts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, settings: Any, services: Services) -> None:

@@ -136,6 +136,7 @@ def check_plugins(config: BaseConfig, mechanisms: "tuple[type[Mechanism], ...]")
         kind.check(settings_of(kind, config), config)
     active = [*enabled(mechanisms, config), query_sampler(training)]
     _check_ratio(training, [*active, advantage_estimator(training)])
+    _check_order(enabled(mechanisms, config))
     _check_teachers([kind for kind in active if kind.uses_teacher], config)
     on = {kind.section for kind in active}
     for kind in active:
@@ -143,6 +144,18 @@ def check_plugins(config: BaseConfig, mechanisms: "tuple[type[Mechanism], ...]")
             switch = "training.query_sampler" if issubclass(kind, QuerySampler) else f"{kind.section}.enabled"
             why = kind.conflicts[other]
             raise ConfigError(f"{switch}: cannot be combined with {other}: {why}; fix: {other}.enabled=false")
+
+
+def _check_order(active: Sequence[type[Mechanism]]) -> None:
+    """Raise ConfigError where advantages that a mechanism keeps for later steps are changed behind it."""
+    for place, kind in enumerate(active):
+        for later in active[place + 1 :] if kind.keeps_advantages else ():
+            if "advantages" in hooks(later, Mechanism):
+                name = later.section or later.__name__
+                raise ConfigError(
+                    f"training.mechanisms: {kind.section} keeps advantages for later steps, and {name} changes them "
+                    f"behind it; fix: write {kind.section} behind {name}"
+                )
 
 
 def _check_teachers(kinds: list[type[Mechanism]], config: BaseConfig) -> None:

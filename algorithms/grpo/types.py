@@ -1,7 +1,7 @@
 """A step's data between stages: samples in groups, groups in a batch. No Ray, no torch."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -234,6 +234,7 @@ def with_prompt_of(sample: Sample, plain: Rollout) -> Sample:
     """
     start, messages = sample.rollout.prompt_length, sample.rollout.messages
     prompt = plain.tokens[: plain.prompt_length]
+    moved = len(prompt) - start
     mask = np.concatenate([np.zeros(len(prompt), bool), sample.rollout.loss_mask[start:]])
     rollout = Rollout(
         request_id=-1,
@@ -250,5 +251,6 @@ def with_prompt_of(sample: Sample, plain: Rollout) -> Sample:
         weights_version=sample.rollout.weights_version,
         messages=tuple(last_written(mask) if isinstance(last, Written) else last for last in messages[-1:]),
         rewards=sample.rollout.rewards,
+        turns=tuple(replace(turn, start=turn.start + moved, end=turn.end + moved) for turn in sample.rollout.turns),
     )
     return Sample(rollout, reward=sample.reward)

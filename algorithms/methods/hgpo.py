@@ -39,9 +39,9 @@ class HGPOAdvantage(AdvantageEstimator):
     depths where a turn has others and A_k is not 0. `A_episode` compares the responses' rewards, as GRPO or, with
     `normalize: mean`, Dr. GRPO does.
 
-    States are the environment's `info["state"]`; first turns also answer their query, so that a task of one turn is
-    GRPO's. A later turn without a state, and a replayed response, which has no turns, get the episode's part alone.
-    Rewards of turns are the environment's own: shaping reaches only the episode's part.
+    States are the environment's `info["state"]`; a first turn without one answers its query, so that a task of one turn
+    is GRPO's. A later turn without a state, and a replayed response, which has no turns, get the episode's part alone.
+    A summary counts as a turn of reward 0. Rewards of turns are the environment's own: shaping reaches only the episode's part.
 
     Source: HGPO, arXiv 2602.22817, through notes on Eq. 7 and two copies of the authors' file, one of which counts
     exponents from k + 2. GiGPO, arXiv 2505.10978, through copies of the authors' file: `history: 0`,
@@ -96,14 +96,13 @@ class HGPOAdvantage(AdvantageEstimator):
         found: dict[tuple, list[Place]] = defaultdict(list)
         for member, sample in enumerate(samples):
             rollout = sample.rollout
-            # The first turn answers the query, whether or not that state has a name.
-            first = [(rollout.uid, rollout.context, turn.state) for turn in rollout.turns[:1]]
-            states = [*first, *(turn.state for turn in rollout.turns[1:])]
+            states = [turn.state for turn in rollout.turns]
             for number in range(len(states)):
                 for depth in range(min(self.settings.history, number) + 1):
-                    if not states[number - depth]:
+                    if number > depth and not states[number - depth]:
                         break
-                    found[(depth, *states[number - depth : number + 1])].append((member, number))
+                    key = (depth, rollout.uid, *states[number - depth : number + 1])
+                    found[key].append((member, number))
         return {key: places for key, places in found.items() if len(places) > 1}
 
 

@@ -61,7 +61,8 @@ class MedGRPO(Mechanism):
 
     def normalize(self, group: Group) -> None:
         """Pay those that have joined the group by the same scale."""
-        self._pay(group, [sample for sample in group.samples if sample.replayed and sample.shaped_reward is None])
+        joined = [sample for sample in group.samples if sample.replayed or sample.borrowed]
+        self._pay(group, [sample for sample in joined if sample.shaped_reward is None])
 
     def _pay(self, group: Group, samples: Sequence[Sample]) -> None:
         values = self.known.get(part_of(group), np.zeros(0))

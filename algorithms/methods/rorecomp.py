@@ -53,7 +53,8 @@ class RoRecomp(Mechanism):
     What waits is in no part of the step's loss, nor of what divides it: it counts when its turn comes.
 
     When the buffer holds `buffer` responses, the oldest so many join the next step under their stored log-probs and
-    advantages, as replayed ones, and leave it. Groups without an advantage leave nothing.
+    advantages, as replayed ones, and leave it; of a buffer that holds several times as many all of these do, so that it
+    stays small. Groups without an advantage leave nothing.
 
     Source: arXiv 2509.25958 (abstract and reviews: the two batches, a first-in-first-out buffer). Ours: the share, and
     that it is taken group by group; the buffer's size; and that its responses join a step's optimizer steps, where the
@@ -62,6 +63,8 @@ class RoRecomp(Mechanism):
 
     section = "rorecomp"
     settings_class = RoRecompSettings
+    keeps_advantages = True
+    conflicts = {"prerl": "its steps train on no group, and the buffer's responses would join them or be lost"}
     tags = {"rorecomp/priority": 0.0, "rorecomp/buffer": 0.0, "rorecomp/compensated": 0.0}
     settings: RoRecompSettings
 
@@ -114,7 +117,7 @@ class RoRecomp(Mechanism):
 
     def due(self) -> list[tuple[ReplayEntry, np.ndarray]]:
         """Return the responses whose turn it is."""
-        return self.buffer[: self.settings.buffer] if len(self.buffer) >= self.settings.buffer else []
+        return self.buffer[: len(self.buffer) // self.settings.buffer * self.settings.buffer]
 
     def update_history(self, batch: StepBatch) -> None:
         """Drop responses that were trained on, and keep the others."""

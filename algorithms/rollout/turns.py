@@ -132,7 +132,8 @@ class Turns:
             episode.calls += [(str(name), str(error)) for name, error in info.get("calls") or ()]
             if not _judge(episode, start, reward, info):
                 return
-            episode.rewards.update(info.get("rewards") or {})
+            parts = info.get("rewards") or {}
+            episode.rewards.update(dict.fromkeys(parts, 0.0) if episode.verdict == "truncated" else parts)
             episode.done = episode.done or terminated or truncated
             if not episode.done and episode.agent_request is not None:
                 self._append_request(episode, info)

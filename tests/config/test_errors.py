@@ -154,7 +154,10 @@ def test_the_line_of_a_contradiction(sections, line):
     ("setting", "line"),
     [
         ("evaluation.k=4", "4 is not a list that is not empty, each a whole number >= 1; fix: evaluation.k=[4]"),
-        ("evaluation.stop=END", "'END' is not a list, each text that is not empty, or null; fix: evaluation.stop=[END]"),
+        (
+            "evaluation.stop=END",
+            "'END' is not a list, each text that is not empty, or null; fix: evaluation.stop=[END]",
+        ),
         ("run.trackers=wandb", "'wandb' is not a list, each text that is not empty; fix: run.trackers=[wandb]"),
         (
             "run.start_with=optimizer",

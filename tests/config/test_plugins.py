@@ -347,6 +347,19 @@ def test_a_section_that_cannot_be_one_is_refused(training, line):
         R3GRPOConfig().apply({"training": training})
 
 
+@pytest.mark.parametrize("later", ["opd", "sdpo", "own_methods:Helped"])
+def test_what_changes_advantages_is_refused_behind_what_keeps_them(later):
+    name = "bonus" if ":" in later else later
+
+    def config(*names, enabled=True):
+        return GRPOConfig().training(mechanisms=list(names)).apply({name: {"enabled": enabled}})
+
+    with pytest.raises(ConfigError, match=f"rorecomp keeps advantages.* {name} changes.*; fix: write rorecomp behind"):
+        config("rorecomp", later).check_settings()
+    config(later, "rorecomp").check_settings()
+    config("rorecomp", later, enabled=False).check_settings()
+
+
 def test_a_query_sampler_may_refuse_a_mechanism():
     config = R3GRPOConfig().training(query_sampler="own_methods:Picky")
     with pytest.raises(ConfigError, match="training.query_sampler: cannot be combined with reflection"):

@@ -25,7 +25,6 @@ ACTS = {
     "self_filter": ("self_filter/kept",),
     "knapsack": ("knapsack/largest",),
     "gdro": ("gdro/largest",),
-    "rorecomp": ("rorecomp/buffer",),
     "sdpo": ("sdpo/solutions",),
     "opd": ("opd/gap_size",),
     "ace": ("ace/shift",),
@@ -43,6 +42,8 @@ ACTS = {
     "arena_rl": ("arena_rl/comparisons",),
     "med_grpo": ("med_grpo/parts",),
     "rep_exp": ("rep_exp/bonus",),
+    # It keeps advantages as those before it leave them.
+    "rorecomp": ("rorecomp/buffer",),
     "mask_truncated": ("response/masked",),
 }
 # Those that a setting of section `training` switches on.

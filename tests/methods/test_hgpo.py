@@ -98,6 +98,20 @@ def test_a_state_that_a_response_meets_twice_is_compared_with_itself():
     np.testing.assert_allclose(found, [[0, -1, 1]], atol=1e-5)
 
 
+def test_a_later_turn_in_the_first_state_is_compared_with_first_turns():
+    group = Group(Prompt("q"), [episode(("a", 0), ("a", 1), reward=1), episode(("a", 0), ("x", 0))])
+    found = by_turn(estimator(history=0, discount=0.95).advantages(group))
+    (first, again, other) = norm([0.95, 1.0, 0.0])
+    np.testing.assert_allclose(found, [[first, again], [other, 0.0]], atol=1e-5)
+
+
+def test_a_response_to_a_hinted_prompt_is_compared_with_those_to_the_plain_one():
+    """As GRPO does: Scaf-GRPO puts a hinted success in the place of a failure."""
+    group = Group(Prompt("q"), [*(episode(("", 0)) for _ in range(3)), episode(("", 1), reward=1)])
+    group.samples[3].rollout.context = "hinted"
+    np.testing.assert_allclose(by_turn(estimator().advantages(group)), norm([0, 0, 0, 1])[:, None], atol=1e-5)
+
+
 def test_distances_may_go_without_the_deviation():
     group = Group(Prompt("q"), [episode(("a", 3), reward=3), episode(("a", 1), reward=1)])
     found = by_turn(estimator(normalize="mean", episode_weight=2.0).advantages(group))

@@ -54,5 +54,8 @@ def test_a_replayed_response_is_paid_by_the_scale_of_those_that_it_joins():
     later = group("a/2", 0.4, 0.4)
     step(one, later)
     later.samples += group("a/2", replayed=[0.6]).samples
+    hinted = group("a/2", 0.6).samples[0]  # of a group that dynamic sampling left out
+    hinted.borrowed = True
+    later.samples.append(hinted)
     one.normalize(later)
-    assert [s.shaped_reward for s in later.samples] == pytest.approx([0.9, 0.9, 1 / (1 + 9**-3)])
+    assert [s.shaped_reward for s in later.samples] == pytest.approx([0.9, 0.9, *[1 / (1 + 9**-3)] * 2])

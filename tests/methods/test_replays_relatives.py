@@ -271,6 +271,13 @@ def test_the_others_are_trained_on_when_the_buffer_is_full_under_their_own_log_p
     assert first.old_logprobs == pytest.approx(np.full(4, -0.2))
 
 
+def test_a_buffer_that_holds_several_times_its_size_is_trained_on_whole():
+    one = made("rorecomp", share=0.5, buffer=1)
+    assert len(step(one, 0)) == 2 and len(one.buffer) == 2
+    assert [(number, replayed) for number, replayed, _ in step(one, 1)[2:]] == [(1, True), (2, True)]
+    assert [entry.step for entry, _ in one.buffer] == [1, 1]
+
+
 def test_what_waits_counts_in_the_loss_when_its_turn_comes_and_not_before():
     one = made("rorecomp", share=0.5, buffer=2)
     for number in (0, 1):

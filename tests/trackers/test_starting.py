@@ -110,7 +110,10 @@ def own_module(monkeypatch):
     [
         ("wandbb", "is not one of tensorboard, wandb, mlflow, trackio, or a class; did you mean wandb?"),
         ("trackers_of_mine:File", "has no class File derived from algorithms.train.trackers.tracker.Tracker"),
-        ("trackers_of_mine:Bare", "trackers_of_mine:Bare' does not define open, scalars; fix: write it, as Tracker says"),
+        (
+            "trackers_of_mine:Bare",
+            "trackers_of_mine:Bare' does not define open, scalars; fix: write it, as Tracker says",
+        ),
         ("trackers_of_mine:Absent", "trackers_of_mine:Absent is not installed; fix: pip install no_such_package"),
         (
             "trackers_of_mine:Failing",
