@@ -5,17 +5,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from algorithms.grpo.mechanism import Mechanism, StepBatch
+from algorithms.grpo.mechanism import Group, Mechanism, StepBatch
 from algorithms.losses.kl import kl_estimates
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
 
 
+HALF_CORRECT = 0.5  # the deviation of as many rewards of 1 as of 0
+
+
 class KLReward(Mechanism):
     """Takes `training.beta` times the KL of a fresh response's tokens from its reward, by `training.kl_estimator`.
 
-    Replayed responses pay nothing: their log-probs are those of another policy.
+    Replayed responses pay nothing: their log-probs are those of another policy. Where nothing but the KL differs within
+    a group, no deviation below 0.5 divides it, that of a group half of which is correct: `beta` would weigh nothing.
     """
 
     uses_reference = True
@@ -25,6 +29,11 @@ class KLReward(Mechanism):
         """Return whether the reward pays."""
         return config.training_settings.kl_in == "reward"
 
+    def normalize(self, group: Group) -> None:
+        """Bound what the KL alone may amount to."""
+        if not np.ptp([sample.training_reward for sample in group.samples]):
+            group.std_floor = max(group.std_floor, HALF_CORRECT)
+
     def before_advantages(self, batch: StepBatch) -> None:
         """Set the KL cost of the fresh responses of all groups."""
         training = self.services.config.training_settings
@@ -32,6 +41,8 @@ class KLReward(Mechanism):
         self.services.measure(fresh)
         references = self.services.score_under(fresh, "reference")
         for sample, reference in zip(fresh, references, strict=True):
+            if not sample.is_finite:
+                continue  # the update skips a policy that overflowed
             own, first = (torch.from_numpy(np.asarray(each, np.float64)) for each in (sample.old_logprobs, reference))
             sample.kl = float(kl_estimates(own, first, training.kl_estimator).sum())
             sample.kl_cost = training.beta * sample.kl

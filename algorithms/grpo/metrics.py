@@ -56,16 +56,16 @@ def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -
     """Average the optimizer steps of one training step over their tokens.
 
     Entropy and mismatch are those of the fresh rollouts under the policy as it was before the steps. Terms of the loss
-    that are neither its objective nor the KL have a number of their own, `loss/NAME`.
+    that rows name beside its objective have a number of their own, `loss/NAME`.
     """
     total = UpdateStatistics()
     for step in steps:
         total = total.merge(step)
     mean_mismatch, largest_mismatch = _mismatch(groups)
-    terms = {name: value / max(len(steps), 1) for name, value in total.terms.items()}
-    kl = terms.pop("kl", 0.0)
-    terms.pop(POLICY.name, None)
-    return {f"loss/{name}": value for name, value in terms.items()} | {
+    of_terms = {tag: value / len(steps) for tag, value in total.terms.items() if tag.startswith("loss/")}
+    of_terms.pop(f"loss/{POLICY.name}", None)
+    kl = total.terms.get("value/kl", 0.0) / max(total.terms.get("tokens/kl", 0.0), 1.0)
+    return of_terms | {
         "policy/loss": sum(step.loss for step in steps) / max(len(steps), 1),
         "policy/entropy": _entropy(groups),
         "policy/clip_fraction": total.clipped / max(total.tokens, 1.0),

@@ -13,10 +13,11 @@ engine's own log-probs. The two factors are those of decoupled PPO (J. Hilton et
 is truncated. The history keeps the log-probs at the step's start, for these rollouts too.
 """
 
+import contextlib
 import logging
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -117,18 +118,19 @@ class RolloutSource:
         self._step_of_version[self._workers.version] = step
         first = self._begin_steps(step)
         batch = StepBatch(step)
-        if first.rollouts is None:
-            ticket = first.ticket
-            first.rollouts = self._workers.rollout(first.requests) if ticket is None else self._workers.finish(ticket)
-        done = first.with_groups()
-        self._follow_up(done)
-        resampled = self._resample_uninformative(batch, done, first.prompts)
-        rollouts = done.rollouts or []
-        try:
-            self._failure_limit.check(rollouts)
-        except EpisodesFailed:
-            first.rollouts = first.ticket = None  # asked again, if the step is repeated
-            raise
+        with self._draws_undone():
+            if first.rollouts is None:
+                sent, requests = first.ticket, first.requests
+                first.rollouts = self._workers.rollout(requests) if sent is None else self._workers.finish(sent)
+            done = first.with_groups()
+            self._follow_up(done)
+            resampled = self._resample_uninformative(batch, done, first.prompts)
+            rollouts = done.rollouts or []
+            try:
+                self._failure_limit.check(rollouts)
+            except EpisodesFailed:
+                first.rollouts = first.ticket = None  # asked again, if the step is repeated
+                raise
         for watch in self._watches:
             if warning := watch.observe(rollouts):
                 _logger.warning(warning)
@@ -178,11 +180,22 @@ class RolloutSource:
         if self._steps and self._steps[0].step != step:
             raise ValueError(f"step {self._steps[0].step} is in progress, not {step}; fix: restart() first")
         while len(self._steps) <= self._training.max_off_policy_steps:
-            begun = self._begin(step + len(self._steps))
-            if self._training.max_off_policy_steps:
-                begun.ticket = self._workers.start(begun.requests)
+            with self._draws_undone():
+                begun = self._begin(step + len(self._steps))
+                if self._training.max_off_policy_steps:
+                    begun.ticket = self._workers.start(begun.requests)
             self._steps.append(begun)
         return self._steps[0]
+
+    @contextlib.contextmanager
+    def _draws_undone(self) -> Iterator[None]:
+        """Give back the queries that were drawn within, where it fails: the step's repetition draws them again."""
+        drawn, taken = self._sampler.drawn, {step: list(queries) for step, queries in self._sampler.taken.items()}
+        try:
+            yield
+        except BaseException:
+            self._sampler.drawn, self._sampler.taken = drawn, taken
+            raise
 
     def _staleness(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Measure by how many steps the tokens' policies are behind the one that is trained."""

@@ -225,12 +225,13 @@ def to_sample(entry: ReplayEntry, group: int) -> Sample:
     return Sample(rollout, reward=entry.reward, old_logprobs=entry.old_logprobs, replayed=True)
 
 
-def with_prompt_of(sample: Sample, plain: Rollout) -> Sample:
+def with_prompt_of(sample: Sample, plain: Rollout, context: str = Context.PLAIN) -> Sample:
     """Return a response as if it had answered another rollout's prompt, without log-probs.
 
     Args:
         sample: whose later turns, if it has any, do not repeat its prompt.
         plain: an answer to that prompt, a plain one.
+        context: that the history stores it under.
     """
     start, messages = sample.rollout.prompt_length, sample.rollout.messages
     prompt = plain.tokens[: plain.prompt_length]
@@ -240,7 +241,7 @@ def with_prompt_of(sample: Sample, plain: Rollout) -> Sample:
         request_id=-1,
         uid=sample.rollout.uid,
         group=sample.rollout.group,
-        context=Context.PLAIN,
+        context=context,
         tokens=np.concatenate([prompt, sample.rollout.tokens[start:]]),
         loss_mask=mask,
         sampling_logprobs=np.zeros(np.count_nonzero(mask), np.float32),

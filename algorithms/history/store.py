@@ -34,7 +34,7 @@ class ReplayHistory:
     """Responses and outcome statistics by query.
 
     Each query has first-in-first-out pools: successes and failures of each context apart, so that no flood of failures
-    evicts a success, and none of hinted or reflected responses the plain ones. With `dedupe`,
+    evicts a success, and none of hinted, reflected or distilled responses the plain ones. With `dedupe`,
     a response that repeats the context and the response tokens of a stored one takes its place, age included:
     its log-probs are fresher, and repetition does not make it outlive rarer responses.
 
@@ -151,7 +151,8 @@ class ReplayHistory:
             uid: the query.
             correct_group: whether the group is all right.
             k: the most entries to draw; fewer, down to none, come where the pool has no more.
-            contexts: `same`: only entries of the group's own context; `any`: every entry of the query.
+            contexts: `same`: only entries of the group's own context, where distilled ones count as plain; `any`: every
+                entry of the query.
             context: the group's context.
             rng: the only source of chance.
 
@@ -161,7 +162,8 @@ class ReplayHistory:
         if contexts not in ("same", "any"):
             raise ValueError(f"contexts must be same or any, got {contexts!r}")
         pool = self._database.pool(uid, not correct_group)
-        eligible = [(event, truncated) for event, own, truncated in pool if contexts == "any" or own == context]
+        own = {context, Context.DISTILLED} if context == Context.PLAIN else {context}
+        eligible = [(event, truncated) for event, each, truncated in pool if contexts == "any" or each in own]
         finished = [event for event, truncated in eligible if not truncated]
         if not correct_group:
             drawn = _draw([event for event, _ in eligible], k, rng)

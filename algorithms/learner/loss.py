@@ -1,5 +1,6 @@
 """The loss of a micro-batch: what its rows carry, token by token, and the sum of the terms that they name."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -132,9 +133,10 @@ def token_loss(
         settings: of the loss.
 
     Returns:
-        A scalar to minimize; and `loss` (the weighted sum), `loss/NAME` (of the terms of that name, before their
-        coefficient), `clipped` (tokens), `replayed_tokens`, `replayed_clipped`, `max_replayed_ratio` (of rows of other
-        steps, with log-probs of their own),
+        A scalar to minimize; and `loss`, `loss/NAME` (what the terms of a name add to it), `value/NAME` and
+        `tokens/NAME` (of those that are no objectives the unweighted sum, and over how many tokens), `clipped`
+        (tokens), `replayed_tokens`, `replayed_clipped`, `max_replayed_ratio` (of rows of other steps, with log-probs of
+        their own),
         `max_logp_mismatch` (of the log-probs of policy and engine, over rows that no scoring pass has seen) and
         `max_ratio_deviation` (of the ratio from 1).
 
@@ -155,24 +157,28 @@ def token_loss(
     if entropies is not None:
         columns["entropies"] = entropies
     losses, clipped, others = torch.zeros_like(logprobs), torch.zeros_like(unscored), []
-    sums: dict[str, torch.Tensor] = {}
+    sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros_like(own.sum()))
     objectives_first = sorted(inputs.weights, key=lambda each: not isinstance(inputs.terms[each][0], Objective))
     for name in objectives_first:
         weights, (kind, of_term) = inputs.weights[name], inputs.terms[name]
+        label = name.name.rpartition(":")[2]  # of a class its name alone
         if isinstance(kind, Objective):
             values, beyond = kind.token_losses(logprobs, old_logprobs, advantages, of_term, inputs.lengths)
             weighted = (weights if importance is None else weights * importance) * values
             losses, clipped = losses + weighted, clipped | (beyond & (weights != 0))
-            _add(sums, name, weighted.detach().sum())
+            sums[f"loss/{label}"] += weighted.detach().sum()
             continue
         values = kind.token_loss(**{argument: columns[argument] for argument in kind.reads()})
         check_returned(kind, "token_loss", values, logprobs, "float [N], the loss of each token")
-        total = (weights * values).sum()
-        others.append(kind.coefficient * total)
-        _add(sums, name, total.detach())
+        others.append(kind.coefficient * (weights * values).sum())
+        takes_part = (weights != 0) * multiplicity
+        sums[f"loss/{label}"] += others[-1].detach()
+        sums[f"value/{label}"] += (takes_part * values.detach()).sum()
+        sums[f"tokens/{label}"] += takes_part.sum()
     value = sum(others, losses.sum())
     mismatch = (own - sampling_logprobs).abs() * (unscored & on_policy & (multiplicity > 0))
-    return value, sums | {
+    return value, {
+        **sums,
         "loss": value.detach(),
         "clipped": (clipped * multiplicity).sum(),
         "replayed_tokens": (replayed * multiplicity).sum(),
@@ -181,9 +187,3 @@ def token_loss(
         "max_logp_mismatch": mismatch.max(),
         "max_ratio_deviation": (own - old_logprobs).exp().sub(1).abs().max(),
     }
-
-
-def _add(sums: dict[str, torch.Tensor], named: Term, value: torch.Tensor) -> None:
-    """Add the sum of a term to those of its name: with other settings it is another term."""
-    key = f"loss/{named.name.rpartition(':')[2]}"
-    sums[key] = sums[key] + value if key in sums else value

@@ -31,7 +31,7 @@ class UpdateStatistics:
     The mismatch covers on-policy rows that no scoring pass has seen.
 
     Args:
-        terms: the weighted sum of each term of the loss by its name, before its coefficient.
+        terms: sums of the loss's terms: `loss/NAME`, `value/NAME` and `tokens/NAME`, see `token_loss`.
         passed_tokens: tokens that went through the model, prompts included, each as often as it was computed.
         slots: token slots of their micro-batches, padding included.
         flops: the model's operations (`flops.update_cost`).
@@ -240,7 +240,7 @@ def _merge(results: Sequence[_Microbatch]) -> UpdateStatistics:
         values = torch.stack([microbatch.sums[name].float() for microbatch in results if name in microbatch.sums])
         merged.append(values.max() if name in UpdateStatistics.MAXIMA else values.sum())
     numbers = dict(zip(names, torch.stack(merged).tolist(), strict=True))
-    terms = {name.removeprefix("loss/"): numbers.pop(name) for name in names if name.startswith("loss/")}
+    terms = {name: numbers.pop(name) for name in names if "/" in name}
     return UpdateStatistics(**numbers, terms=terms)
 
 

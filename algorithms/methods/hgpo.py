@@ -41,7 +41,8 @@ class HGPOAdvantage(AdvantageEstimator):
 
     States are the environment's `info["state"]`; a first turn without one answers its query, so that a task of one turn
     is GRPO's. A later turn without a state, and a replayed response, which has no turns, get the episode's part alone.
-    A summary counts as a turn of reward 0. Rewards of turns are the environment's own: shaping reaches only the episode's part.
+    A summary counts as a turn of reward 0. Rewards of turns are the environment's own: shaping reaches only the
+    episode's part.
 
     Source: HGPO, arXiv 2602.22817, through notes on Eq. 7 and two copies of the authors' file, one of which counts
     exponents from k + 2. GiGPO, arXiv 2505.10978, through copies of the authors' file: `history: 0`,

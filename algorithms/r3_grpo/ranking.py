@@ -150,9 +150,12 @@ class Ranking(Mechanism):
         )
         # What ranks add to: some environments pay less than 0 for an incorrect answer.
         paid = min(0.0, min((sample.rollout.reward for sample in group.samples), default=0.0))
+        most = math.inf
+        if self.settings.baseline == "finished_wrong":  # also where it is penalized for its length
+            most = min((sample.reward for sample in group.samples if not sample.rollout.truncated), default=math.inf)
         for index in np.flatnonzero(ranked):
             sample = group.samples[index]
-            sample.shaped_reward = paid + float(rewards[index]) + sample.length_penalty
+            sample.shaped_reward = min(most, paid + float(rewards[index]) + sample.length_penalty)
         self.metrics["ranking/ranked"] += float(ranked.sum())
         if ranked.sum() > 1:
             self.metrics["ranking/groups"] += 1.0

@@ -24,6 +24,7 @@ class Context(StrEnum):
 
     PLAIN = "plain"
     REFLECTION = "reflection"
+    DISTILLED = "distilled"  # a response to a reflection prompt, stored as one to the plain prompt
 
 
 class Split(StrEnum):

@@ -1,11 +1,16 @@
 """What further methods do in whole steps of the embedded model."""
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from algorithms.config.sections import TrainingSettings
+from algorithms.grpo.advantages import group_advantages
+from algorithms.grpo.built_in import KLReward
 from algorithms.grpo.samples import scoring_row
+from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
 from algorithms.learner.forward import score
 
 from .conftest import preset
@@ -19,6 +24,28 @@ SMALL = (
     "training.lr=1e-2",
     "env_runners.max_response_tokens=40",
 )
+
+
+def test_where_nothing_but_the_kl_differs_beta_weighs_as_in_a_group_half_of_which_is_correct():
+    def advantages(beta, *rewards, finite=True):
+        samples = [Sample(SimpleNamespace(correct=False, response_length=1), reward) for reward in rewards]
+        for sample, kl in zip(samples, (1.0, 1.4), strict=True):
+            sample.old_logprobs = np.full(1, -kl if finite else np.nan, np.float32)
+        given = SimpleNamespace(
+            config=SimpleNamespace(training_settings=TrainingSettings(kl_in="reward", kl_estimator="k1", beta=beta)),
+            measure=lambda samples: None,
+            score_under=lambda samples, under: [np.zeros(1, np.float32) for _ in samples],
+        )
+        one, group = KLReward(None, given), Group(Prompt("q"), samples)
+        one.normalize(group)
+        one.before_advantages(StepBatch(0, groups=[group]))
+        paid = [sample.training_reward for sample in samples]
+        return group_advantages(paid, std_scale=1.0, std_floor=group.std_floor).tolist()
+
+    assert advantages(0.1, 0.0, 0.0) == pytest.approx([-0.04, 0.04], abs=1e-4)
+    assert advantages(0.01, 0.0, 0.0) == pytest.approx([-0.004, 0.004], abs=1e-5)
+    assert advantages(0.1, 0.0, 1.0) == pytest.approx([-1, 1], abs=1e-3)
+    assert advantages(0.1, 0.0, 0.0, finite=False) == [0, 0], "the update skips a policy that overflowed"
 
 
 def fresh(algorithm):

@@ -75,7 +75,7 @@ def test_the_kl_penalty_leaves_them_out_as_well(lm, reference):
     masked = [row for row in rows if row.multiplicity == 0]
     settings = LossSettings.of(config.training_settings)
     statistics = accumulate_gradients(lm, masked, ForwardSettings(token_budget=64), settings, reference)
-    assert len(masked) == 1 and not gradients_of(lm) and statistics.loss == statistics.terms.get("kl", 0.0) == 0
+    assert len(masked) == 1 and not gradients_of(lm) and statistics.loss == statistics.terms.get("value/kl", 0.0) == 0
     assert len(statistics.old_logprobs[0]) == RESPONSE_LIMIT, "it is measured all the same, for metrics and history"
 
 

@@ -62,7 +62,7 @@ def test_loss_and_gradient_are_those_of_a_plain_recomputation(
     assert (statistics.clipped, statistics.replayed_clipped) == (expected.clipped, expected.replayed_clipped)
     assert statistics.max_replayed_ratio == pytest.approx(expected.max_replayed_ratio, rel=1e-4)
     assert statistics.loss == pytest.approx(expected.loss, rel=1e-4, abs=1e-6)
-    assert statistics.terms.get("kl", 0.0) == pytest.approx(expected.kl, rel=1e-4, abs=1e-6)
+    assert statistics.terms.get("loss/kl", 0.0) == pytest.approx(beta * expected.kl, rel=1e-4, abs=1e-6)
     assert relative_error(gradients, expected.gradients) < 1e-4
 
 
@@ -169,7 +169,7 @@ def test_rows_without_advantage_change_nothing_but_the_normalizer(lm, groups):
 def test_a_kl_term_pulls_rows_without_advantage_as_well(lm, reference, groups):
     silent = [row for row in rows_of(groups, beta=0.5) if row.advantages == 0 and row.on_policy]
     statistics, gradients = gradient_of(lm, silent, reference=reference)
-    assert statistics.terms["kl"] > 0 and statistics.trained_tokens == statistics.tokens
+    assert statistics.terms["value/kl"] > 0 and statistics.trained_tokens == statistics.tokens
     assert any(bool(gradient.abs().max() > 0) for gradient in gradients.values())
 
 

@@ -53,6 +53,26 @@ def collect(outcomes, wanted: int, max_resample_rounds: int, mechanisms=()):
     return SimpleNamespace(kept=batch.groups, dropped=batch.dropped, refills=batch.record["sampling/refills"]), queries
 
 
+def test_queries_of_a_step_that_fails_come_again_when_it_is_repeated(monkeypatch):
+    queries = Queries([MIXED, RIGHT, WRONG, RIGHT, MIXED, MIXED])
+    training = TrainingSettings(group_size=2, queries_per_step=2, max_resample_rounds=5)
+    source = RolloutSource(queries, queries, (), training, Sampling(), 0)
+    rounds, rollout = [], queries.rollout
+
+    def failing(requests):
+        rounds.append(requests)
+        if len(rounds) == 3:
+            raise RuntimeError("no runner is left")
+        return rollout(requests)
+
+    monkeypatch.setattr(queries, "rollout", failing)
+    with pytest.raises(RuntimeError):
+        source.next_batch(0)
+    assert queries.drawn == 2, "those of the first round, which is here"
+    source.repeat(0, {})
+    assert names(source.next_batch(0).groups) == [0, 4]
+
+
 def names(groups):
     return [int(group.prompt.uid) for group in groups]
 

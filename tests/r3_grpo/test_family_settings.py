@@ -80,6 +80,13 @@ def test_a_rank_does_not_buy_off_the_overlong_penalty(stub):
     assert nearly == pytest.approx(-0.5 * 3 / 4) and short == 0
 
 
+def test_nor_where_a_context_without_room_cut_it_off_and_a_long_turn_is_penalized(stub):
+    algorithm = stub(**ROOM, reward={"overlong_penalty": 0.5, "overlong_share": 0.4}, ranking={"order": "entropy"})
+    cut_early = [sample(range(10, 15), truncated=True), sample(range(20, 25), truncated=True)]
+    *cut, nearly = shaped(algorithm, *cut_early, sample(range(9)))
+    assert nearly == pytest.approx(-0.5 * 3 / 4) and cut == [nearly] * 2
+
+
 def in_turns(*lengths, correct=True, read=4):
     """An answer of several turns, each followed by what the environment says."""
     tokens, mask, turns = [1, 2], [False] * 2, []

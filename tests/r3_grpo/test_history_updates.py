@@ -70,7 +70,7 @@ def test_a_ranking_reward_is_not_remembered(stub):
 def test_a_correct_reflected_answer_is_distilled_to_the_bare_prompt(stub):
     algorithm = stub()
     store(algorithm, [plain_group(sample([10, 11, 12])), reflection_group(reflected([20, 21], True), reflected([22]))])
-    (distilled,) = [e for e in stored(algorithm.history) if e.correct and e.context == Context.PLAIN]
+    (distilled,) = [e for e in stored(algorithm.history) if e.correct and e.context == Context.DISTILLED]
     assert distilled.tokens.tolist() == [*PROMPT, 20, 21]
     assert distilled.loss_mask.tolist() == [False, False, True, True]
     np.testing.assert_allclose(distilled.old_logprobs, [logprob_under(PROMPT)] * 2)
@@ -87,7 +87,7 @@ def test_what_other_mechanisms_put_first_into_the_plain_group_is_not_taken_for_i
     algorithm = stub()
     foreign = replace(sample([30], True, prompt=(*PROMPT, 77)), **first)
     store(algorithm, [plain_group(foreign, sample([10])), reflection_group(reflected([20], True))])
-    (distilled,) = (e for e in stored(algorithm.history) if e.correct and e.context == Context.PLAIN)
+    (distilled,) = (e for e in stored(algorithm.history) if e.correct and e.context == Context.DISTILLED)
     assert distilled.tokens.tolist() == [*PROMPT, 20]
     replaced = plain_group(foreign)
     replaced.left_out = [sample([10])]
@@ -101,6 +101,15 @@ def test_a_distilled_answer_answers_a_plain_group_that_fails(stub):
     group = plain_group(sample([11]), sample([12]))
     algorithm.compose_groups(batch_of(group))
     assert [one.rollout.tokens.tolist() for one in group.samples if one.replayed] == [[*PROMPT, 20]]
+
+
+def test_a_flood_of_distilled_answers_keeps_the_plain_ones(stub):
+    algorithm = stub()
+    algorithm.history.capacity = 2
+    store(algorithm, [plain_group(sample([10], True), sample([11]))])
+    store(algorithm, [plain_group(sample([11])), reflection_group(*(reflected([20 + n], True) for n in range(4)))])
+    contexts = [entry.context for entry in stored(algorithm.history) if entry.correct]
+    assert contexts.count(Context.PLAIN) == 1 and contexts.count(Context.DISTILLED) == 2
 
 
 def test_a_replayed_success_is_not_distilled(stub):
@@ -136,8 +145,8 @@ def test_an_answer_that_lives_on_the_attempt_is_not_distilled(stub, limit, kept)
         logprobs = np.full(2, logprob_under(PROMPT) + gap, np.float32)
         answer.rollout = replace(answer.rollout, sampling_logprobs=logprobs)
     store(algorithm, [plain_group(sample([10])), reflection_group(*answers)])
-    distilled = [e.response_tokens.tolist() for e in stored(algorithm.history) if e.correct and e.context == "plain"]
-    assert distilled == [[20, 21], [22, 23]][:kept]
+    bare = [e for e in stored(algorithm.history) if e.correct and e.context == Context.DISTILLED]
+    assert [e.response_tokens.tolist() for e in bare] == [[20, 21], [22, 23]][:kept]
     assert algorithm.metric("reflection/distilled") == kept
     assert algorithm.metric("reflection/distill_gap") == pytest.approx(0.3)
 

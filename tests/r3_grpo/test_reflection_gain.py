@@ -83,6 +83,13 @@ def test_without_adaptive_all_are_reflected_on_whatever_is_gained(reflecting):
     assert len(reflected_on(algorithm)) == len(QUERIES)
 
 
+def test_outcomes_of_a_query_that_a_step_has_twice_are_pooled(stub):
+    algorithm = stub()
+    solved, failed = plain_group(sample([10], True), sample([11])), plain_group(sample([12]), sample([13]))
+    finish(algorithm, solved, failed, reflection_group(reflected([20], True), *(reflected([n]) for n in (21, 22, 23))))
+    assert algorithm.the(Reflection).gain.state() == [(0.25, 0.25)]
+
+
 def test_a_step_compares_a_querys_reflected_answers_with_its_plain_ones(stub):
     algorithm = stub()
     other = Group(Prompt("other", Context.REFLECTION, attempt=ATTEMPT), [reflected([14])])
