@@ -120,7 +120,7 @@ def test_switches_of_the_others_change_nothing(build, configured, names):
     """What is off is not built (the test above), so that mechanisms that touch every stage stand for the rest."""
     alone, beside = build(configured(*names)), build(configured(*names, off=others(*names)))
     expected, records = steps(alone, BEFORE), steps(beside, BEFORE)
-    assert [{tag: record[tag] for tag in expected[0]} for record in records] == expected
+    assert [{tag: each[tag] for tag in one} for each, one in zip(records, expected, strict=True)] == expected
     check_same(beside, alone)
 
 
@@ -128,7 +128,7 @@ def test_with_all_of_them_off_it_is_grpo_bit_for_bit(build, configured):
     off, plain = build(configured(off=list(ACTS))), build(configured())
     records, expected = steps(off, 3), steps(plain, 3)
     assert off.history is None and len(off.active) == 1
-    assert [{tag: record[tag] for tag in expected[0]} for record in records] == expected
+    assert [{tag: each[tag] for tag in one} for each, one in zip(records, expected, strict=True)] == expected
     check_same(off, plain)
 
 

@@ -160,7 +160,7 @@ def test_an_unchanged_policy_gives_replayed_tokens_a_ratio_of_one(r3_config, bui
         for sample, logprobs in zip(replayed, stored, strict=True):
             contexts.add(sample.rollout.context)
             assert abs(sample.old_logprobs - logprobs).max() < 1e-5
-    assert contexts == {"plain", "reflection"}
+    assert contexts == {"plain", "reflection", "distilled"}
 
 
 def test_held_out_problems_are_not_training_problems(grpo_config, build):
