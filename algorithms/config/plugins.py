@@ -3,6 +3,7 @@
 import difflib
 import functools
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -105,10 +106,14 @@ def load_plugin(
         origin = f"{base.__module__}.{base.__qualname__}"
         raise ConfigError(f"{line}: {module_name} has no class {class_name} derived from {origin}; fix: {fix}")
     _check_spelling(line, found, nearest)
-    own = hooks(found, nearest)
-    if lacking := [each for each in vars(nearest).get("needed", ()) if not {*each.split(" or ")} & {*own}]:
+    needed = vars(nearest).get("needed", ())
+    if lacking := [each for each in needed if all(_is_inherited(name, found, nearest) for name in each.split(" or "))]:
         raise ConfigError(f"{line} does not define {', '.join(lacking)}; fix: write it, as {nearest.__name__} says")
     return found
+
+
+def _is_inherited(name: str, kind: type, base: type) -> bool:
+    return inspect.getattr_static(kind, name) is inspect.getattr_static(base, name)
 
 
 def hooks(kind: type, base: type) -> list[str]:

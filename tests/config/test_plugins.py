@@ -13,6 +13,7 @@ from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.train.evaluated_run import EvaluateConfig
 
 SOURCE = '''
+import functools
 from algorithms.grpo.advantages import AdvantageEstimator, mean_advantages
 from algorithms.grpo.mechanism import Mechanism, Settings, setting
 from algorithms.grpo.query_sampler import QuerySampler
@@ -54,6 +55,16 @@ class Nil(AdvantageEstimator):
 
 
 class Vain(Objective):
+    pass
+
+
+class Mixed:
+    @functools.partialmethod
+    def choose(self, count, step, occasion=0):
+        return []
+
+
+class Borrowing(Mixed, QuerySampler):
     pass
 
 
@@ -358,6 +369,10 @@ def test_what_changes_advantages_is_refused_behind_what_keeps_them(later):
         config("rorecomp", later).check_settings()
     config(later, "rorecomp").check_settings()
     config("rorecomp", later, enabled=False).check_settings()
+
+
+def test_a_hook_may_come_from_a_class_beside_the_base_and_be_no_plain_function():
+    R3GRPOConfig().training(query_sampler="own_methods:Borrowing")
 
 
 def test_a_query_sampler_may_refuse_a_mechanism():
