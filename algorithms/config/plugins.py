@@ -106,8 +106,9 @@ def load_plugin(
         origin = f"{base.__module__}.{base.__qualname__}"
         raise ConfigError(f"{line}: {module_name} has no class {class_name} derived from {origin}; fix: {fix}")
     _check_spelling(line, found, nearest)
-    needed = vars(nearest).get("needed", ())
-    if lacking := [each for each in needed if all(_is_inherited(name, found, nearest) for name in each.split(" or "))]:
+    if lacking := [
+        each for each in nearest.needed if all(_is_inherited(name, found, nearest) for name in each.split(" or "))
+    ]:
         raise ConfigError(f"{line} does not define {', '.join(lacking)}; fix: write it, as {nearest.__name__} says")
     return found
 
@@ -118,8 +119,7 @@ def _is_inherited(name: str, kind: type, base: type) -> bool:
 
 def hooks(kind: type, base: type) -> list[str]:
     """Return the names of the hooks of `base` that a class has of its own, in the order of `base`."""
-    own = _methods(kind, above=base)
-    return [name for name in _methods(base, above=Plugin) if name in own]
+    return [name for name in _methods(base, above=Plugin) if not _is_inherited(name, kind, base)]
 
 
 def _check_spelling(line: str, kind: type, base: type) -> None:

@@ -375,7 +375,9 @@ class HistorySettings(Settings):
         "Newest correct responses, and as many incorrect ones, to keep per query and context; null: all.",
         ge=1,
     )
-    dedupe: bool = setting(True, "Whether to skip a response that is already stored; false: store it again.")
+    dedupe: bool = setting(
+        True, "Whether to skip a response that its context has stored already; false: store it again."
+    )
     window: int | None = setting(
         None,
         "Newest plain attempts that a query's mean is computed from; null: 4 × `training.group_size`; 0: all.",

@@ -19,7 +19,8 @@ class KLReward(Mechanism):
     """Takes `training.beta` times the KL of a fresh response's tokens from its reward, by `training.kl_estimator`.
 
     Replayed responses pay nothing: their log-probs are those of another policy. Where nothing but the KL differs within
-    a group, no deviation below 0.5 divides it, that of a group half of which is correct: `beta` would weigh nothing.
+    a group, `training.advantage: std` divides by no deviation below 0.5, that of a group half of which is correct:
+    `beta` would weigh nothing.
     """
 
     uses_reference = True
@@ -30,8 +31,9 @@ class KLReward(Mechanism):
         return config.training_settings.kl_in == "reward"
 
     def normalize(self, group: Group) -> None:
-        """Bound what the KL alone may amount to."""
-        if not np.ptp([sample.training_reward for sample in group.samples]):
+        """Bound what the KL alone may amount to, where advantages are divided by the group's own deviation."""
+        plain = self.services.config.training_settings.advantage == "std"
+        if plain and not np.ptp([sample.training_reward for sample in group.samples]):
             group.std_floor = max(group.std_floor, HALF_CORRECT)
 
     def before_advantages(self, batch: StepBatch) -> None:

@@ -136,7 +136,7 @@ def check_plugins(config: BaseConfig, mechanisms: "tuple[type[Mechanism], ...]")
         kind.check(settings_of(kind, config), config)
     active = [*enabled(mechanisms, config), query_sampler(training)]
     _check_ratio(training, [*active, advantage_estimator(training)])
-    _check_order(enabled(mechanisms, config))
+    _check_order(active)
     _check_teachers([kind for kind in active if kind.uses_teacher], config)
     on = {kind.section for kind in active}
     for kind in active:
@@ -154,7 +154,7 @@ def _check_order(active: Sequence[type[Mechanism]]) -> None:
                 name = later.section or later.__name__
                 raise ConfigError(
                     f"training.mechanisms: {kind.section} keeps advantages for later steps, and {name} changes them "
-                    f"behind it; fix: write {kind.section} behind {name}"
+                    f"behind it; fix: write {kind.section} behind {name}, or leave one of them out"
                 )
 
 

@@ -136,9 +136,8 @@ def token_loss(
         A scalar to minimize; and `loss`, `loss/NAME` (what the terms of a name add to it), `value/NAME` and
         `tokens/NAME` (of those that are no objectives the unweighted sum, and over how many tokens), `clipped`
         (tokens), `replayed_tokens`, `replayed_clipped`, `max_replayed_ratio` (of rows of other steps, with log-probs of
-        their own),
-        `max_logp_mismatch` (of the log-probs of policy and engine, over rows that no scoring pass has seen) and
-        `max_ratio_deviation` (of the ratio from 1).
+        their own), `max_logp_mismatch` (of the log-probs of policy and engine, over rows that no scoring pass has seen)
+        and `max_ratio_deviation` (of the ratio from 1).
 
     Raises:
         RunError: a term does not return a loss for each token; one line that names its class.

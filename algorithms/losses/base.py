@@ -153,7 +153,7 @@ class Objective(LossTerm):
     """
 
     named_in = "training.objective={}"
-    needed = ("token_objective or response_objective",)
+    needed = ("token_objective or response_objective or token_losses",)
     takes_dual_clip: ClassVar[bool] = True
     takes_sequence_ratio: ClassVar[bool] = True
     not_for_setting: ClassVar[bool] = False
@@ -246,9 +246,10 @@ class Objective(LossTerm):
         found = self.response_objective(ratio, logprobs, advantages, settings, lengths)
         objective, clipped = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
         by_token = type(self).response_objective is Objective.response_objective
-        for value in (objective, clipped):
+        hook = "token_objective" if by_token else "response_objective"
+        for value, kind in ((objective, logprobs.dtype), (clipped, torch.bool)):
             expected = "float [N] and bool [N], what to maximize and which tokens are clipped"
-            check_returned(self, "token_objective" if by_token else "response_objective", value, logprobs, expected)
+            check_returned(self, hook, value, logprobs, expected, kind)
         if settings.dual_clip is not None and self.takes_dual_clip:
             floor = settings.dual_clip * advantages
             beyond = (advantages < 0) & (objective < floor)
@@ -256,12 +257,15 @@ class Objective(LossTerm):
         return -objective, clipped
 
 
-def check_returned(term: LossTerm, hook: str, value: object, tokens: torch.Tensor, expected: str) -> None:
+def check_returned(
+    term: LossTerm, hook: str, value: object, tokens: torch.Tensor, expected: str, dtype: torch.dtype | None = None
+) -> None:
     """Raise RunError, in one line that names the class, unless a hook has returned a value of each token."""
-    if isinstance(value, torch.Tensor) and value.shape == tokens.shape:
-        return
     came = f"a {type(value).__name__}"
-    came += f" of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else ""
+    if isinstance(value, torch.Tensor):
+        if value.shape == tokens.shape and (value.dtype == torch.bool) == (dtype == torch.bool):
+            return
+        came += f" of {value.dtype} and shape {tuple(value.shape)}"
     kind = type(term)
     raise RunError(
         f"{kind.__module__}:{kind.__qualname__}.{hook} returned {came} for {len(tokens)} tokens; fix: return {expected}"

@@ -40,7 +40,7 @@ class HGPOAdvantage(AdvantageEstimator):
     `normalize: mean`, Dr. GRPO does.
 
     States are the environment's `info["state"]`; a first turn without one answers its query, so that a task of one turn
-    is GRPO's. A later turn without a state, and a replayed response, which has no turns, get the episode's part alone.
+    is GRPO's. A later turn without a state, and a stored response, which has no turns, get the episode's part alone.
     A summary counts as a turn of reward 0. Rewards of turns are the environment's own: shaping reaches only the
     episode's part.
 

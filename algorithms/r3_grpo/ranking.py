@@ -150,12 +150,16 @@ class Ranking(Mechanism):
         )
         # What ranks add to: some environments pay less than 0 for an incorrect answer.
         paid = min(0.0, min((sample.rollout.reward for sample in group.samples), default=0.0))
-        most = math.inf
-        if self.settings.baseline == "finished_wrong":  # also where it is penalized for its length
-            most = min((sample.reward for sample in group.samples if not sample.rollout.truncated), default=math.inf)
         for index in np.flatnonzero(ranked):
             sample = group.samples[index]
-            sample.shaped_reward = min(most, paid + float(rewards[index]) + sample.length_penalty)
+            sample.shaped_reward = paid + float(rewards[index]) + sample.length_penalty
+        finished = [sample.reward for sample in group.samples if not sample.rollout.truncated]
+        if self.settings.baseline == "finished_wrong" and ranked.any() and finished:
+            # Also of a finished response that is penalized for its length.
+            earned = [float(group.samples[index].shaped_reward or 0.0) for index in np.flatnonzero(ranked)]
+            above = max(0.0, max(earned) - min(finished))
+            for index, reward in zip(np.flatnonzero(ranked), earned, strict=True):
+                group.samples[index].shaped_reward = reward - above
         self.metrics["ranking/ranked"] += float(ranked.sum())
         if ranked.sum() > 1:
             self.metrics["ranking/groups"] += 1.0
@@ -164,7 +168,7 @@ class Ranking(Mechanism):
     def normalize(self, group: Group) -> None:
         """Give groups with ranked responses, and no correct one, smaller advantages than mixed ones."""
         if len(self._ranked(group)) > 1:
-            group.std_floor = self.settings.std_floor
+            group.std_floor = max(group.std_floor, self.settings.std_floor)
 
     def update_history(self, batch: StepBatch) -> None:
         """Warn when answers get longer instead of better."""

@@ -25,8 +25,8 @@ class ReplaySettings(Settings):
     k: int = setting(1, "Maximum number of samples to add to a homogeneous group.", ge=0, hparam=True)
     contexts: Literal["same", "any"] = setting(
         "same",
-        "Whether a group takes stored responses from its own context only (plain or reflection), or from any context "
-        "of the query, each under its own prompt (the paper).",
+        "Whether a group takes stored responses from its own context only (plain, with what reflection distilled, or "
+        "reflection), or from any context of the query, each under its own prompt (the paper).",
         hparam=True,
     )
     ratio: Literal["stored", "recomputed", "probability"] = setting(

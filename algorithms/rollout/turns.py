@@ -132,8 +132,6 @@ class Turns:
             episode.calls += [(str(name), str(error)) for name, error in info.get("calls") or ()]
             if not _judge(episode, start, reward, info):
                 return
-            parts = info.get("rewards") or {}
-            episode.rewards.update(dict.fromkeys(parts, 0.0) if episode.verdict == "truncated" else parts)
             episode.done = episode.done or terminated or truncated
             if not episode.done and episode.agent_request is not None:
                 self._append_request(episode, info)
@@ -326,7 +324,7 @@ def _text(info: Mapping[str, Any], key: str) -> str:
 
 def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any]) -> bool:
     """Take in the environment's judgment of the turn that begins at `start`; returns whether it can be trusted."""
-    correct = bool(info.get("correct", reward > 0))
+    correct, parts = bool(info.get("correct", reward > 0)), info.get("rewards") or {}
     episode.verdict = str(info.get("verdict", "equal" if correct else "different"))
     episode.answer = _text(info, "answer") or None
     if episode.verdict in UNTRUSTED:
@@ -338,7 +336,9 @@ def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any])
     elif episode.truncated and correct:
         # A box in an unfinished response does not count.
         correct, reward, episode.verdict, episode.done = False, 0.0, "truncated", True
+        parts = dict.fromkeys(parts, 0.0)
     episode.reward += reward
+    episode.rewards.update(parts)
     episode.correct = correct
     episode.turns.append(Turn(start, len(episode.tokens), reward, correct, state=episode.state))
     return True

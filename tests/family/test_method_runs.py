@@ -31,7 +31,7 @@ def test_where_nothing_but_the_kl_differs_beta_weighs_as_in_a_group_half_of_whic
         samples = [Sample(SimpleNamespace(correct=False, response_length=1), reward) for reward in rewards]
         for sample, kl in zip(samples, (1.0, 1.4), strict=True):
             sample.old_logprobs = np.full(1, -kl if finite else np.nan, np.float32)
-        given = SimpleNamespace(
+        given = SimpleNamespace(  # with the advantage that is divided by the deviation
             config=SimpleNamespace(training_settings=TrainingSettings(kl_in="reward", kl_estimator="k1", beta=beta)),
             measure=lambda samples: None,
             score_under=lambda samples, under: [np.zeros(1, np.float32) for _ in samples],

@@ -114,7 +114,7 @@ def test_settings_equal_by_value_and_travel_to_a_learner(user_module):
 
 
 def test_an_objective_of_the_wrong_shape_is_refused(user_module):
-    with pytest.raises(RunError, match=r":Scalar.token_objective returned a Tensor of shape \(\) for \d+ tokens"):
+    with pytest.raises(RunError, match=r":Scalar.token_objective returned a Tensor of .* shape \(\) for \d+ tokens"):
         loss_and_gradient(LossSettings(objective=f"{user_module}:Scalar"))
 
 

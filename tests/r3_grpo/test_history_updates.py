@@ -7,7 +7,7 @@ import pytest
 
 from algorithms.grpo.types import with_prompt_of
 from algorithms.r3_grpo.reflection import distillation_gap, distilled_samples
-from algorithms.rollout.types import Context
+from algorithms.rollout.types import Context, Turn
 
 from .conftest import (
     PROMPT,
@@ -128,7 +128,10 @@ def test_without_distillation_nothing_enters_under_the_bare_prompt(stub):
 
 def test_a_bare_sample_takes_the_plain_rollouts_prompt_and_nothing_else_of_it():
     answer = reflected([20, 21], True, logprob=-7.0)
+    start = answer.rollout.prompt_length
+    answer.rollout = replace(answer.rollout, turns=(Turn(start, start + 2, state="s"),))
     bare = with_prompt_of(answer, sample([10, 11, 12], prompt=(7, 8, 9)).rollout)
+    assert bare.rollout.turns == (Turn(3, 5, state="s"),)
     assert bare.rollout.tokens.tolist() == [7, 8, 9, 20, 21]
     assert bare.rollout.loss_mask.tolist() == [False] * 3 + [True] * 2
     assert bare.rollout.context == Context.PLAIN

@@ -100,6 +100,8 @@ def test_a_condition_that_measures_nothing_is_refused(own):
     [
         ({"reward/maen": 1}, {}, "no such metric or condition; did you mean reward/mean?"),
         ({"wall_hour": 1}, {}, "did you mean wall_hours?"),
+        ({"loss/anchr": 1}, {}, "did you mean loss/anchor?"),
+        ({"loss/policy": 1}, {}, "no such metric or condition"),
         ({"ranking/rankd": 1}, {}, "did you mean ranking/ranked?"),
         ({"eval/pass@8": 1}, {}, "fix: evaluation.k=[1,4,8]"),
         ({"eval/pass@1": 1}, {"interval": 0}, "fix: evaluation.interval=10"),
@@ -116,6 +118,12 @@ def test_what_cannot_end_a_run_is_refused(entry, settings, named):
         build_conditions(entry, config(**settings))
     (key,) = entry
     assert str(error.value).startswith("run.stop") and key in str(error.value) and named in str(error.value)
+
+
+def test_terms_of_the_loss_can_end_a_run_the_librarys_and_the_users():
+    for name in ("kl", "anchor", "Squared"):
+        (condition,) = build_conditions({f"loss/{name}": "<0.5"}, config())
+        assert condition.observe({"step": 1, f"loss/{name}": 0.25}) and not condition.observe({"step": 2})
 
 
 def test_every_number_on_the_page_of_metrics_can_end_a_run():

@@ -170,8 +170,13 @@ def _kind(key: str, config: GRPOConfig) -> type[StopCondition]:
     if (of_k := re.fullmatch(r"eval/pass@([1-9]\d*)", key)) and key not in known:
         wanted = sorted({*evaluation.k, int(of_k[1])})
         raise ConfigError(f"{SETTING}.{key}: is not measured; fix: evaluation.k={wanted}".replace(", ", ","))
-    if key not in known and not key.startswith(("reward/function/", "loss/")):
-        raise ConfigError(f"{SETTING}.{key}: no such metric or condition; {did_you_mean(key, [*named, *known])}")
+    from algorithms.losses.base import PACKAGE, LossTerm  # imports torch
+
+    of_terms = [f"loss/{name}" for name in find_plugins(PACKAGE, LossTerm)]
+    of_the_users = key.startswith("reward/function/") or re.match("loss/[A-Z]", key)
+    if key not in (*known, *of_terms) and not of_the_users:
+        near = did_you_mean(key, [*named, *known, *of_terms])
+        raise ConfigError(f"{SETTING}.{key}: no such metric or condition; {near}")
     if key.startswith("eval/") and not evaluation.interval:
         raise ConfigError(
             f"{SETTING}.{key}: is measured only with evaluations between steps; fix: evaluation.interval=10, say"
