@@ -26,8 +26,9 @@ class GDPO(Mechanism):
     `r_ik` is what reward function k returned for response i (`Rollout.rewards`), before its weight `w_k` of
     `environment.options.weights`; its mean and deviation are those of the group, over the responses on which the
     function said something. Where it said nothing, it adds 0. `std(S)` is over all responses of the step, whose mean is
-    0. A group in which a response is stored, is paid by a mechanism, or has no rewards by name has one reward:
-    that of the whole response.
+    0. A correct response whose last turn was truncated gets 0 from each function, as the environment pays that turn
+    nothing; what functions gave earlier turns is lost as well. A group in which a response is stored, is paid by a
+    mechanism, or has no rewards by name has one reward: that of the whole response.
 
     Summed first, rewards of different scales drown each other, and different combinations get the same advantage. Only
     what functions return counts: a bonus or a penalty of section `reward` belongs into a function of its own.
@@ -96,7 +97,8 @@ def rewards_of(group: Group) -> list[Mapping[str, float]]:
     samples = group.samples
     if any(each.replayed or each.shaped_reward is not None or not each.rollout.rewards for each in samples):
         return [{"": each.training_reward} for each in samples]
-    return [each.rollout.rewards for each in samples]
+    rollouts = [each.rollout for each in samples]
+    return [dict.fromkeys(one.rewards, 0.0) if one.verdict == "truncated" else one.rewards for one in rollouts]
 
 
 def weights_of(options: Mapping[str, Any]) -> dict[str, float]:

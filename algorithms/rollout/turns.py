@@ -132,6 +132,7 @@ class Turns:
             episode.calls += [(str(name), str(error)) for name, error in info.get("calls") or ()]
             if not _judge(episode, start, reward, info):
                 return
+            episode.rewards.update(info.get("rewards") or {})
             episode.done = episode.done or terminated or truncated
             if not episode.done and episode.agent_request is not None:
                 self._append_request(episode, info)
@@ -324,7 +325,7 @@ def _text(info: Mapping[str, Any], key: str) -> str:
 
 def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any]) -> bool:
     """Take in the environment's judgment of the turn that begins at `start`; returns whether it can be trusted."""
-    correct, parts = bool(info.get("correct", reward > 0)), info.get("rewards") or {}
+    correct = bool(info.get("correct", reward > 0))
     episode.verdict = str(info.get("verdict", "equal" if correct else "different"))
     episode.answer = _text(info, "answer") or None
     if episode.verdict in UNTRUSTED:
@@ -336,9 +337,7 @@ def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any])
     elif episode.truncated and correct:
         # A box in an unfinished response does not count.
         correct, reward, episode.verdict, episode.done = False, 0.0, "truncated", True
-        parts = dict.fromkeys(parts, 0.0)
     episode.reward += reward
-    episode.rewards.update(parts)
     episode.correct = correct
     episode.turns.append(Turn(start, len(episode.tokens), reward, correct, state=episode.state))
     return True

@@ -227,8 +227,8 @@ class Rollout:
         versions: of the weights that sampled each of the policy's tokens; empty: all are of `weights_version`.
         asked_logprob: of `Sampling.asked_token` behind the response; None: not asked, not finished, or no room for it.
         counts: what the environment counted in all turns, `info["counts"]`, such as calls of tools.
-        rewards: what each part of the reward was in all turns, `info["rewards"]`, such as each reward function's; 0 of
-            a truncated turn that is paid nothing.
+        rewards: what each part of the reward was in all turns, `info["rewards"]`, such as each reward function's; of a
+            truncated turn too, which is paid nothing.
         calls: of tools, each with the tool's name and its error, which is empty where there was none; `info["calls"]`.
         answer: the final answer that the environment read from the last response, `info["answer"]`; None: it read none.
     """

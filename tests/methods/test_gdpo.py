@@ -16,9 +16,9 @@ from algorithms.rollout.types import Prompt
 OPTIONS = {"reward": ["rewards:right", "rewards:brief"], "weights": [1.0, 0.5]}
 
 
-def group(*rewards: Any) -> Group:
+def group(*rewards: Any, verdict: str = "different") -> Group:
     """A response for each: what right and brief returned, or fewer of them."""
-    rollouts = [SimpleNamespace(rewards=dict(each), correct=False) for each in rewards]
+    rollouts = [SimpleNamespace(rewards=dict(each), verdict=verdict, correct=False) for each in rewards]
     return Group(Prompt("q"), [Sample(rollout, reward=7.0) for rollout in rollouts])  # type: ignore[arg-type]
 
 
@@ -52,6 +52,12 @@ def test_equal_rewards_get_exact_zeros_and_a_group_of_one_outcome_may_still_teac
     equal, brief = group(both(0.1, 0.3), both(0.1, 0.3), both(0.1, 0.3)), group(both(0, 1), both(0, 0))
     assert not gdpo().sums(equal).any() and not gdpo().is_informative(equal)
     assert gdpo().is_informative(brief)
+
+
+def test_a_truncated_correct_response_gets_nothing_from_any_function() -> None:
+    members = group(both(0, 0), both(0, 0))
+    members.samples += group(both(1, 1), verdict="truncated").samples
+    assert not gdpo().sums(members).any()
 
 
 def test_an_environment_without_parts_has_its_reward() -> None:

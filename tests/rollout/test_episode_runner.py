@@ -151,24 +151,6 @@ def test_an_environment_that_pays_for_unfinished_answers_is_overruled(runner_wit
     assert (rollout.truncated, rollout.correct, rollout.reward) == (True, False, 0.0)
 
 
-class TwoParts(Agreeable):
-    """A first turn earns one part of the reward, a second one both."""
-
-    taken = 0
-
-    def step(self, action):
-        self.taken += 1
-        if self.taken == 1:
-            return "Again.", 1.0, False, False, {"correct": False, "rewards": {"form": 1.0, "right": 0.0}}
-        return "", 2.0, True, False, {"correct": True, "rewards": {"form": 1.0, "right": 1.0}}
-
-
-def test_parts_of_the_reward_that_a_truncated_turn_is_not_paid_are_not_counted(runner_with):
-    (rollout,) = runner_with(TwoParts).rollout(requests_of(["a"], sampling=Sampling(1.0, 1.0, 3)))
-    assert (rollout.verdict, rollout.reward, len(rollout.turns)) == ("truncated", 1.0, 2)
-    assert rollout.rewards == {"form": 1.0, "right": 0.0}
-
-
 def test_no_requests_no_rollouts(math):
     assert math().rollout([]) == []
 
