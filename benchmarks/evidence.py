@@ -9,6 +9,7 @@ seed and held-out problem.
 """
 
 import argparse
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,10 @@ def records(regime: str) -> Path:
 
 
 def read(regime: str) -> list[Run]:
-    """Return the recorded runs of a regime."""
-    return laptop.read_records(records(regime))
+    """Return the recorded runs of a regime, of arms with two seeds or more: one alone has no interval."""
+    runs = laptop.read_records(records(regime))
+    seeds = Counter(run.arm for run in runs)
+    return [run for run in runs if seeds[run.arm] > 1]
 
 
 def ablation(protocol: Mapping[str, Any], regime: str, out: Path, group: str = "primary") -> list[str]:
@@ -234,7 +237,7 @@ def _difference(runs: Sequence[Run], arm: str, reference: str) -> str:
 def _other_code(regime: str, folder: Path, trains: bool) -> str:
     """Return what is wrong if a folder's runs, or those to train, are of another commit than the recorded ones."""
     found = {run.commit for run in laptop.read_runs(folder)} | ({code_commit() or ""} if trains else set())
-    known = {run.commit for run in read(regime)}
+    known = {run.commit for run in laptop.read_records(records(regime))}
     if not known or found <= known:
         return ""
     return (

@@ -79,8 +79,14 @@ def with_t(mean, values):
     return f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
 
 
+def test_an_arm_of_one_seed_is_recorded_and_not_shown(monkeypatch):
+    recorded = [run("grpo", 0, [0.0]), run("grpo", 1, [0.0]), run("r3", 0, [1.0])]
+    monkeypatch.setattr(evidence.laptop, "read_records", lambda _: recorded)
+    assert [(each.arm, each.seed) for each in evidence.read("truncated")] == [("grpo", 0), ("grpo", 1)]
+
+
 def test_runs_of_other_code_do_not_join_a_record(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(evidence, "read", lambda _: [SimpleNamespace(commit="aaa")])
+    monkeypatch.setattr(evidence.laptop, "read_records", lambda _: [SimpleNamespace(commit="aaa")])
     monkeypatch.setattr(evidence.laptop, "read_runs", lambda _: [SimpleNamespace(commit="bbb")])
     monkeypatch.setattr(evidence.laptop, "add", lambda *_: pytest.fail("added"))
     monkeypatch.setattr("sys.argv", ["evidence", "truncated", str(tmp_path)])
