@@ -165,6 +165,14 @@ class StepBatch:
         """The samples of this step's policy, trained on or not."""
         return (sample for group in self.rolled_out for sample in group.fresh)
 
+    def outcomes(self, context: str = Context.PLAIN) -> dict[str, np.ndarray]:
+        """Return the correctness of each query's fresh responses to its prompts of a context, bool [n]."""
+        found: dict[str, list[bool]] = {}
+        for group in self.rolled_out:
+            if group.prompt.context == context:
+                found.setdefault(group.prompt.uid, []).extend(bool(sample.rollout.correct) for sample in group.fresh)
+        return {uid: np.array(correct) for uid, correct in found.items() if correct}
+
 
 def baseline_groups(groups: Sequence[Group]) -> list[Group]:
     """Join the groups that name the same baseline; a group without one stays alone."""

@@ -156,7 +156,7 @@ def token_loss(
     if entropies is not None:
         columns["entropies"] = entropies
     losses, clipped, others = torch.zeros_like(logprobs), torch.zeros_like(unscored), []
-    sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros_like(own.sum()))
+    sums: dict[str, torch.Tensor] = defaultdict(lambda: own.new_zeros(()))
     objectives_first = sorted(inputs.weights, key=lambda each: not isinstance(inputs.terms[each][0], Objective))
     for name in objectives_first:
         weights, (kind, of_term) = inputs.weights[name], inputs.terms[name]

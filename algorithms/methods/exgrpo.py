@@ -7,7 +7,7 @@ import numpy as np
 
 from algorithms.grpo.mechanism import Services, Settings, State, StepBatch, setting
 from algorithms.grpo.query_sampler import EpochSampler
-from algorithms.methods.pass_rates import PassRates, plain_outcomes
+from algorithms.methods.pass_rates import PassRates
 
 START = 0.35  # share of correct responses in a step from which queries are drawn
 SIGMA = 1.0  # of the weights around half of a group, in correct responses
@@ -71,7 +71,7 @@ class ExGrpoSampler(EpochSampler):
 
     def update_history(self, batch: StepBatch) -> None:
         """Note the pass rates of the step's groups, and whether the policy is good enough to begin."""
-        outcomes = plain_outcomes(batch)
+        outcomes = batch.outcomes()
         self.rates.observe(outcomes)
         correct = np.concatenate(list(outcomes.values())) if outcomes else np.zeros(1)
         self.started = self.started or bool(correct.mean() > START)

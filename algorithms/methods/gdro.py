@@ -7,7 +7,7 @@ import numpy as np
 
 from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Services, Settings, State, StepBatch, setting
 from algorithms.methods.knapsack import spread
-from algorithms.methods.pass_rates import PassRates, check_sizes, largest_group, plain_outcomes
+from algorithms.methods.pass_rates import PassRates, check_sizes, largest_group
 
 # The authors' numbers.
 EDGES = (0.4, 0.75)  # pass rates that divide the bins
@@ -95,7 +95,7 @@ class Gdro(Mechanism):
 
     def update_history(self, batch: StepBatch) -> None:
         """Score the bins by their failures, and move queries between bins."""
-        outcomes = plain_outcomes(batch)
+        outcomes = batch.outcomes()
         failed: dict[int, list[float]] = {}
         self.rates.observe(outcomes)
         for uid, correct in outcomes.items():

@@ -6,7 +6,6 @@ import numpy as np
 
 from algorithms.grpo.mechanism import Services, Settings, State, StepBatch, setting
 from algorithms.grpo.query_sampler import EpochSampler
-from algorithms.methods.pass_rates import plain_outcomes
 
 # Of the authors' code: the least probability that a query is sampled, where p begins, its bounds, and how far it moves.
 _LEAST, START, BOUNDS, STEP_SIZE = 0.01, 0.5, (0.05, 0.95), 0.01
@@ -57,7 +56,7 @@ class GresoSampler(EpochSampler):
 
     def update_history(self, batch: StepBatch) -> None:
         """Count runs of homogeneous groups, and steer both p."""
-        outcomes = plain_outcomes(batch)
+        outcomes = batch.outcomes()
         kinds = np.array([(correct.all(), not correct.any()) for correct in outcomes.values()], bool).reshape(-1, 2)
         for uid, (easy, hard) in zip(outcomes, kinds, strict=True):
             run = self.runs[self.index[uid]]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.grpo.mechanism import Mechanism, Prompt, Services, Settings, State, StepBatch, setting
-from algorithms.methods.pass_rates import PassRates, check_sizes, largest_group, mixed_share, plain_outcomes
+from algorithms.methods.pass_rates import PassRates, check_sizes, largest_group, mixed_share
 
 CONFIDENCE = 0.9  # probability that a group of the size that a query needs is mixed
 
@@ -77,7 +77,7 @@ class Knapsack(Mechanism):
 
     def update_history(self, batch: StepBatch) -> None:
         """Note the pass rates of the step's groups."""
-        outcomes = plain_outcomes(batch)
+        outcomes = batch.outcomes()
         self.rates.observe(outcomes)
         self.metrics["knapsack/largest"] = largest_group(batch)
         self.metrics["knapsack/mixed"] = mixed_share(outcomes)

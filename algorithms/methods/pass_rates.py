@@ -10,15 +10,6 @@ from algorithms.grpo.mechanism import Services, StepBatch
 from algorithms.rollout.types import Context
 
 
-def plain_outcomes(batch: StepBatch) -> dict[str, np.ndarray]:
-    """Return the correctness of each query's fresh plain responses in a step, bool [n], dropped groups included."""
-    found: dict[str, list[bool]] = {}
-    for group in batch.rolled_out:
-        if group.prompt.context == Context.PLAIN:
-            found.setdefault(group.prompt.uid, []).extend(bool(sample.rollout.correct) for sample in group.fresh)
-    return {uid: np.array(correct) for uid, correct in found.items() if correct}
-
-
 def mixed_share(outcomes: Mapping[str, np.ndarray]) -> float:
     """Return the share of queries whose responses were neither all correct nor all incorrect; 0 without queries."""
     mixed = [bool(correct.any()) and not correct.all() for correct in outcomes.values()]

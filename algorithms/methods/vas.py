@@ -6,7 +6,7 @@ import numpy as np
 
 from algorithms.grpo.mechanism import Services, Settings, State, StepBatch, setting
 from algorithms.grpo.query_sampler import QuerySampler
-from algorithms.methods.pass_rates import PassRates, mixed_share, plain_outcomes
+from algorithms.methods.pass_rates import PassRates, mixed_share
 from algorithms.rollout.types import Context
 
 _LONGEST = 3  # of the n-grams
@@ -72,7 +72,7 @@ class VasSampler(QuerySampler):
 
     def update_history(self, batch: StepBatch) -> None:
         """Measure the step's groups; every `interval` steps update the weights."""
-        outcomes = plain_outcomes(batch)
+        outcomes = batch.outcomes()
         self.rates.observe(outcomes)
         for group in batch.rolled_out:
             if group.prompt.context == Context.PLAIN and group.fresh:

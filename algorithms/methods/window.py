@@ -7,7 +7,7 @@ import numpy as np
 from algorithms.config.errors import ConfigError
 from algorithms.grpo.mechanism import Services, Settings, State, StepBatch, setting
 from algorithms.grpo.query_sampler import EpochSampler
-from algorithms.methods.pass_rates import PassRates, plain_outcomes
+from algorithms.methods.pass_rates import PassRates
 
 
 class WindowSettings(Settings):
@@ -64,7 +64,7 @@ class WindowSampler(EpochSampler):
 
     def update_history(self, batch: StepBatch) -> None:
         """Measure queries that were not measured before."""
-        unknown = {uid: correct for uid, correct in plain_outcomes(batch).items() if np.isnan(self.rates.of([uid]))[0]}
+        unknown = {uid: correct for uid, correct in batch.outcomes().items() if np.isnan(self.rates.of([uid]))[0]}
         self.rates.observe(unknown)
         self.metrics["window/share"] = float((self.distances() == 0).mean())
 

@@ -150,16 +150,14 @@ class Ranking(Mechanism):
         )
         # What ranks add to: some environments pay less than 0 for an incorrect answer.
         paid = min(0.0, min((sample.rollout.reward for sample in group.samples), default=0.0))
-        for index in np.flatnonzero(ranked):
-            sample = group.samples[index]
-            sample.shaped_reward = paid + float(rewards[index]) + sample.length_penalty
+        chosen = [group.samples[index] for index in np.flatnonzero(ranked)]
+        earned = paid + rewards[ranked] + np.array([sample.length_penalty for sample in chosen], float)
         finished = [sample.reward for sample in group.samples if not sample.rollout.truncated]
-        if self.settings.baseline == "finished_wrong" and ranked.any() and finished:
-            # Also of a finished response that is penalized for its length.
-            earned = [float(group.samples[index].shaped_reward or 0.0) for index in np.flatnonzero(ranked)]
-            above = max(0.0, max(earned) - min(finished))
-            for index, reward in zip(np.flatnonzero(ranked), earned, strict=True):
-                group.samples[index].shaped_reward = reward - above
+        if self.settings.baseline == "finished_wrong" and chosen and finished:
+            # Nor more than a finished response that is penalized for its length.
+            earned -= max(0.0, earned.max() - min(finished))
+        for sample, reward in zip(chosen, earned.tolist(), strict=True):
+            sample.shaped_reward = reward
         self.metrics["ranking/ranked"] += float(ranked.sum())
         if ranked.sum() > 1:
             self.metrics["ranking/groups"] += 1.0

@@ -1,7 +1,7 @@
 """ISR, in-context self-reflection: pose a query that keeps failing also after one of its failed attempts."""
 
 import math
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -133,20 +133,14 @@ class Reflection(Mechanism):
         Reflected answers are compared with the plain ones to the same queries in the same step.
         """
         self._keep_distilled(batch)
-        plain, reflected = (self._shares(batch, context) for context in (Context.PLAIN, Context.REFLECTION))
+        plain, reflected = (
+            {uid: float(np.mean(correct)) for uid, correct in batch.outcomes(context).items()}
+            for context in (Context.PLAIN, Context.REFLECTION)
+        )
         for uid in filter(plain.__contains__, reflected):
             self.gain.observe(reflected[uid], plain[uid])
         self.metrics["reflection/correct"] = float(np.mean(list(reflected.values()))) if reflected else 0.0
         self.metrics["reflection/pays"] = float(self.gain.positive)
-
-    @staticmethod
-    def _shares(batch: StepBatch, context: str) -> dict[str, float]:
-        """Return the share of correct responses to each query's prompts of a context, which it may have several of."""
-        outcomes: dict[str, list[bool]] = defaultdict(list)
-        for group in batch.rolled_out:
-            if group.prompt.context == context:
-                outcomes[group.prompt.uid] += [sample.rollout.correct for sample in group.fresh]
-        return {uid: float(np.mean(correct)) for uid, correct in outcomes.items()}
 
     def _keep_distilled(self, batch: StepBatch) -> None:
         """Measure what distilled answers lose without the attempt, and drop those that lose too much."""

@@ -7,7 +7,6 @@ from algorithms.config.errors import ConfigError
 from algorithms.grpo.metrics import group_metrics
 from algorithms.grpo.samples import training_samples
 from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
-from algorithms.methods.pass_rates import plain_outcomes
 from algorithms.methods.scaf_grpo import HINTED
 from algorithms.rollout.types import NEW_CONTEXT, Context, Request, Sampling
 from tests.hand_made import answer
@@ -149,7 +148,7 @@ def test_history_and_metrics_count_what_was_sampled_once_and_plain_pass_rates_ha
     hinted = [id(sample.rollout) for group in groups[2:] for sample in group.samples]
     batch = composed(one, groups)
     assert sorted(id(sample.rollout) for sample in batch.fresh) == sorted([*before, *hinted])
-    outcomes = plain_outcomes(batch)
+    outcomes = batch.outcomes()
     assert outcomes["q00"].tolist() == [False] * 3 and sorted(outcomes["q01"]) == [False, True]
     assert group_metrics(batch.groups)["groups/solve_none"] == 0.5
     assert [group.prompt.context for group in batch.groups] == [Context.PLAIN] * 2
