@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.query_sampler import EpochSampler
@@ -55,6 +57,25 @@ def test_a_resumed_step_has_the_sizes_that_it_had_begun_with(monkeypatch):
     resumed.restart(begun.state)
     assert resumed.state == begun.state
     assert [len(resumed.next_batch(step).groups[0].samples) for step in (1, 2)] == [7, 1]
+
+
+def test_queries_of_rollouts_that_could_not_begin_are_drawn_again(monkeypatch):
+    made, workers = source(max_off_policy_steps=1)
+    starts, start = [], workers.start
+
+    def failing(requests):
+        starts.append(requests)
+        if len(starts) == 2:
+            raise RuntimeError("no runner is left")
+        return start(requests)
+
+    monkeypatch.setattr(workers, "start", failing)
+    with pytest.raises(RuntimeError):
+        made.next_batch(0)
+    assert made.state["query_position"] == 3, "those of the step that has begun"
+    made.repeat(0, {})
+    made.next_batch(0)
+    assert starts[1] == starts[2] and made.state["query_position"] == 6
 
 
 def test_a_greedy_prompt_is_decoded_at_temperature_0_and_others_are_sampled():
