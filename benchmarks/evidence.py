@@ -22,12 +22,13 @@ from algorithms.utils.provenance import code_commit
 from benchmarks import laptop
 from benchmarks.ablation.command import main as train
 from benchmarks.ablation.intervals import Interval, t_interval
-from benchmarks.laptop import Run, by_arm, mean, percent, with_ends
+from benchmarks.laptop import Run, by_arm, mean, percent, points, with_ends
 from benchmarks.looks import TITLES
 
 REGIMES = ("incorrect", "truncated")
 REFERENCES = {"grpo": "GRPO", "r3": "R³"}
 PROTOCOL = laptop.RECORDS.with_name("third.yaml")
+LOOKED_AT = (0.5, 0.8)  # of the shortest run's tokens: where a difference is taken too
 # Metrics by mechanism of R³, each counted in groups.
 MECHANISMS = {
     "ranked": "ranking/groups",
@@ -47,6 +48,10 @@ def read(regime: str) -> list[Run]:
     runs = laptop.read_records(records(regime))
     seeds = Counter(run.arm for run in runs)
     return [run for run in runs if seeds[run.arm] > 1]
+
+
+def _protocol() -> dict[str, Any]:
+    return yaml.safe_load(PROTOCOL.read_text("utf-8"))
 
 
 def ablation(protocol: Mapping[str, Any], regime: str, out: Path, group: str = "primary") -> list[str]:
@@ -125,7 +130,10 @@ def ahead(runs: Sequence[Run], arm: str, reference: str) -> Interval | None:
 
 
 def doubts(runs: Sequence[Run], arm: str = "r3", reference: str = "grpo") -> str:
-    """Tabulate what a difference is when it is taken in other ways than the registered one; from three seeds on."""
+    """Tabulate what a difference is when it is taken in other ways than the registered one; from three seeds on.
+
+    The last row is the exact test of a mean of 0 by flipping the signs of the seeds' differences, two-sided.
+    """
     paired = pairs(runs, arm, reference)
     if len(paired) < 3:
         return f"{arm} and {reference} have {len(paired)} seeds in common: too few to take the difference otherwise"
@@ -140,20 +148,30 @@ def doubts(runs: Sequence[Run], arm: str = "r3", reference: str = "grpo") -> str
     sign = np.sign(found["as registered"].mean)
     most = min(kinds, key=lambda kind: float(sign * kinds[kind].mean()))
     found[f"without `{most}`"] = crossed_interval(kinds[most])
-    half = min(run.curve[-1][0] for pair in paired for run in pair) / 2
-    at_half = [np.diff([np.interp(half, *np.transpose(run.curve)) for run in pair[::-1]])[0] for pair in paired]
-    found[f"at {half / 1000:.0f}k tokens, by seed"] = t_interval(at_half)
-    found["mean over the run, by seed"] = t_interval([area(own) - area(other) for own, other in paired])
-    title = f"{TITLES.get(arm, arm)}, minus {TITLES.get(reference, reference)} [95 %]"
-    return "\n".join(
-        [f"| taken | {title} |", "|---|---|", *(f"| {n} | {with_ends(gap)} |" for n, gap in found.items())]
+    shortest = min(run.curve[-1][0] for pair in paired for run in pair)
+    for tokens in (shortest * share for share in LOOKED_AT):
+        found[f"at {tokens / 1000:.0f}k tokens, by seed"] = t_interval(
+            [_at(own, tokens) - _at(other, tokens) for own, other in paired]
+        )
+    found["after as many steps, by seed"] = t_interval(
+        [_at_step(own, other.steps) - _at_step(other, own.steps) for own, other in paired]
     )
+    found["mean over the run, by seed"] = t_interval([area(own) - area(other) for own, other in paired])
+    gaps = np.array([_end(own) - _end(other) for own, other in paired])
+    flipped = stats.permutation_test((gaps,), np.mean, permutation_type="samples").pvalue
+    rows = {name: with_ends(gap) for name, gap in found.items()} | {
+        "seed after seed": ", ".join(map(points, gaps)),
+        f"signs flipped; p of {len(gaps)} seeds is {2 / 2 ** len(gaps):.2g} or more": f"p = {flipped:.2g}",
+    }
+    title = f"{TITLES.get(arm, arm)}, minus {TITLES.get(reference, reference)} [95 %]"
+    heads = [f"| how the difference is taken | {title} |", "|---|---|"]
+    return "\n".join([*heads, *(f"| {name} | {cell} |" for name, cell in rows.items())])
 
 
 def _pooled(runs: Sequence[Run], arm: str, reference: str) -> Interval:
-    """Return a difference of means with the error of a two-way layout of all arms and their common seeds."""
-    arms = by_arm(runs)
-    seeds = set.intersection(*({run.seed for run in own} for own in arms.values()))
+    """Return a difference of means with the error of a two-way layout of the arms that have all of its seeds."""
+    seeds = {own.seed for own, _ in pairs(runs, arm, reference)}
+    arms = {name: own for name, own in by_arm(runs).items() if seeds <= {run.seed for run in own}}
     values = {name: np.array([_end(run) for run in own if run.seed in seeds]) for name, own in arms.items()}
     table = np.array(list(values.values()))
     rest = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
@@ -163,14 +181,27 @@ def _pooled(runs: Sequence[Run], arm: str, reference: str) -> Interval:
     return Interval(float(gap), float(gap - half), float(gap + half), len(seeds))
 
 
+def _at(run: Run, tokens: float) -> float:
+    """Return the held-out pass@1 after so many generated tokens, between evaluations on a line."""
+    return float(np.interp(tokens, *np.transpose(run.curve)))
+
+
+def _at_step(run: Run, step: int) -> float:
+    """Return the held-out pass@1 after a step, or at the end of a shorter run; all steps count as equally long."""
+    return _at(run, run.curve[-1][0] * step / run.steps)
+
+
 def _end(run: Run) -> float:
     return float(run.after["metrics"]["pass@1"])
 
 
 def compared(runs: Sequence[Run]) -> str:
-    """Tabulate each arm's pass@1 before, after and over the run, its differences to GRPO and to R³, and its cost."""
+    """Tabulate each arm's pass@1 before, after and over the run, and its differences to GRPO and to R³.
+
+    A run that is evaluated before and after it alone has no mean over it.
+    """
     gaps = [f"minus {name} [95 %]" for name in REFERENCES.values()]
-    heads = ("arm", "seeds", "before", "after", *gaps, "over the run", "truncated", "tokens", "CPU s a 1,000 tokens")
+    heads = ("arm", "seeds", "before", "after", *gaps, "over the run", "truncated", "tokens")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for arm, own in by_arm(runs).items():
         cells = [
@@ -179,10 +210,9 @@ def compared(runs: Sequence[Run]) -> str:
             percent(mean(own, "before", "pass@1")),
             percent(mean(own, "after", "pass@1")),
             *(_difference(runs, arm, reference) for reference in REFERENCES),
-            percent(float(np.mean([area(run) for run in own]))),
+            percent(float(np.mean([area(run) for run in own]))) if all(len(run.curve) > 2 for run in own) else "",
             percent(mean(own, "after", "truncated")),
             f"{np.mean([run.generated_tokens for run in own]):,.0f}",
-            f"{np.mean([1000 * _cpu_s(run) for run in own]):.1f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -201,11 +231,11 @@ def acting(runs: Sequence[Run]) -> str:
 
 
 def costs(runs: Sequence[Run], reference: str = "grpo") -> str:
-    """Tabulate processor seconds of a token as a multiple of the reference's, by seed, where processors are alike."""
-    alike = {arm: [pair for pair in pairs(runs, arm, reference) if _one_processor(*pair)] for arm in by_arm(runs)}
-    arms = {arm: paired for arm, paired in alike.items() if paired and arm != reference}
+    """Tabulate processor seconds of a token as a multiple of the reference's, by seed, where machines are alike."""
+    found = {arm: [pair for pair in pairs(runs, arm, reference) if _one_machine(*pair)] for arm in by_arm(runs)}
+    arms = {arm: paired for arm, paired in found.items() if paired and arm != reference}
     if not arms:
-        return f"no arm has a seed with {reference} on the same kind of processor"
+        return f"no arm has a seed with {reference} on the same machine"
     seeds = sorted({own.seed for paired in arms.values() for own, _ in paired})
     lines = [f"| arm | {' | '.join(f'seed {seed}' for seed in seeds)} |", "|---" * (1 + len(seeds)) + "|"]
     for arm, paired in arms.items():
@@ -219,8 +249,27 @@ def _one_processor(own: Run, other: Run) -> bool:
     return bool(own.before["correct"] == other.before["correct"])
 
 
+def _one_machine(own: Run, other: Run) -> bool:
+    return own.machine == other.machine and _one_processor(own, other)
+
+
 def _cpu_s(run: Run) -> float:
     return run.cpu_s / run.generated_tokens
+
+
+def developed() -> str:
+    """Tabulate what was tried on development problems before the registration: pass@1 before and after."""
+    names = ("limit", "queries", "lr", "seed")
+    rows: dict[tuple[Any, ...], dict[str, str]] = {}
+    for tried in _protocol()["development"]:
+        cells = rows.setdefault(tuple(tried[name] for name in names), {})
+        cells[tried["arm"]] = f"{percent(tried['before'])} → {percent(tried['after'])}"
+    arms = [arm for arm in TITLES if any(arm in cells for cells in rows.values())]
+    heads = ("tokens an answer", "queries", "learning rate", "seed", *(TITLES[arm] for arm in arms))
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for key, cells in rows.items():
+        lines.append(f"| {' | '.join([*map(str, key), *(cells.get(arm, '') for arm in arms)])} |")
+    return "\n".join(lines)
 
 
 def area(run: Run) -> float:
@@ -259,9 +308,8 @@ def main() -> int:
     if given.folder and (fault := _other_code(given.regime, given.folder, bool(given.run))):
         parser.error(fault)
     if given.run:
-        protocol = yaml.safe_load(PROTOCOL.read_text("utf-8"))
         try:
-            arguments = ablation(protocol, given.regime, given.folder, given.group)
+            arguments = ablation(_protocol(), given.regime, given.folder, given.group)
         except ValueError as error:
             parser.error(str(error))
         if code := train([*arguments, "--parallel", str(given.run)]):

@@ -193,8 +193,14 @@ def answers(runs: Sequence[Run], arms: Collection[str], count: int = 5) -> str:
     return "\n".join(lines)
 
 
-def draw_curves(runs: Sequence[Run], path: Path) -> None:
-    """Draw each arm's held-out pass@1 over generated tokens, as far as all of its seeds have got; replace the PNG."""
+def draw_curves(runs: Sequence[Run], path: Path, banded: Collection[str] | None = None) -> None:
+    """Draw each arm's held-out pass@1 over generated tokens, as far as all of its seeds have got; replace the PNG.
+
+    Args:
+        runs: of all arms.
+        path: of the picture.
+        banded: arms with a band; None for all.
+    """
     arms = by_arm(runs)
     ends = {arm: min(run.curve[-1][0] for run in own) for arm, own in arms.items()}
     where = np.linspace(0, max(ends.values()), 121)
@@ -203,6 +209,7 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
         values = np.array([np.interp(where, *np.transpose(run.curve)) for run in own])
         values[:, where > ends[arm]] = np.nan
         half, mean = np.nan_to_num(half_width(values)), values.mean(0)
+        half *= banded is None or arm in banded
         lines[arm] = Line(len(own), mean, np.array([mean - half, mean + half]).clip(0, 1))
     draw_lines(path, ("Held-out pass@1", "generated tokens"), where, lines, EngFormatter(sep=""))
 

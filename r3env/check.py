@@ -65,11 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def grade_references(table: QueryTable, timeout_s: float) -> Iterator[tuple[Query, Verdict]]:
-    """Grade each reference answer, put in a box, against itself; in the order in which they are done."""
-    return _for_each(table, lambda query: (query, _grade_as(query.answer, query, timeout_s)))
-
-
 def check_references(table: QueryTable, timeout_s: float) -> Iterator[Checked]:
     """Grade each reference answer against itself as it is and in other forms; in the order in which they are done."""
 

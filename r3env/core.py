@@ -117,6 +117,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         takes_hint: whether `prompt` places `self.hint`, text that a method gives for this episode, by itself; else it
             is appended to the first user turn.
         max_episodes: episodes that an env runner begins at once; None: as many as it can.
+        has_own_end: whether something else than `max_turns` ends an episode, so that it may have more turns.
         takes_completions: whether it runs an agent, as `r3env.envs.agent.AgentEnv` does: `reset` then takes the option
             `policy`, and the env runner calls `complete` in place of `step`.
     """
@@ -124,6 +125,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
     takes_hint: bool = False
     takes_completions: bool = False
     max_episodes: int | None = None
+    has_own_end: bool = False
     hint: str = ""
     tools: Sequence[Mapping[str, Any]] = ()
 

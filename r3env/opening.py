@@ -1,5 +1,6 @@
 """What is checked of an environment before it is used: its id, its prompts and its rewards; one line for each fault."""
 
+import contextlib
 import importlib
 import math
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ import gymnasium
 
 from r3env.env_files import is_path, load_env_class
 from r3env.named_functions import describe
+from r3env.queries import variants_of
 
 if TYPE_CHECKING:
     from r3env.core import VerifiableEnv
@@ -86,6 +88,19 @@ def first_turns(environment: "VerifiableEnv", uid: str) -> tuple[Mapping[str, st
         TypeError: a prompt is not text.
     """
     return environment.query(uid).conversation(user_prompt(environment, uid))
+
+
+def first_turns_of_forms(environment: "VerifiableEnv", uid: str) -> list[tuple[Mapping[str, str], ...]]:
+    """Return the first turns of a query, and of each other form of it that can be read: `Query.info["variants"]`.
+
+    Raises:
+        TypeError: a prompt is not text.
+    """
+    found = [first_turns(environment, uid)]
+    with contextlib.suppress(ValueError):  # who poses the forms says what is wrong with them
+        forms = variants_of(environment.query(uid)).values()
+        found += [form.conversation(environment.prompt(form)) for form in forms]
+    return found
 
 
 def finite_reward(reward: Any) -> float:

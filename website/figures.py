@@ -7,7 +7,7 @@ are current. The others run something, and carry commit and machine.
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -79,6 +79,19 @@ def _of_laptop(table: Callable[[Sequence[laptop.Run]], str]) -> Callable[[], str
     return lambda: table(laptop.read_records())
 
 
+def _of_regime(table: Callable[[Sequence[laptop.Run]], str], regime: str) -> str:
+    return table(evidence.read(regime))
+
+
+_THIRD: Mapping[str, Callable[[Sequence[laptop.Run]], str]] = {
+    "doubts": evidence.doubts,
+    "kinds": laptop.by_kind,
+    "acting": evidence.acting,
+    "costs": evidence.costs,
+    "answers": partial(laptop.answers, arms=evidence.REFERENCES),
+}
+
+
 FIGURES = (
     Figure("quickstart", README, printed.quickstart, ("quickstart.png",), cheap=False),
     Figure("report", REPORT, printed.report, ("report.png", "report-tokens.png"), cheap=False),
@@ -90,12 +103,16 @@ FIGURES = (
     Figure("laptop-answers", LAPTOP, recorded.laptop_answers),
     Figure("laptop-math", "docs/start/laptop-math.md", lambda: laptop_math.table(laptop_math.read_records())),
     Figure("laptop-evidence", EVIDENCE, _of_laptop(laptop.gains)),
-    Figure("third-truncated", EVIDENCE, partial(recorded.third, regime="truncated"), ("third-truncated.png",)),
-    Figure("third-doubts-truncated", EVIDENCE, lambda: evidence.doubts(evidence.read("truncated"))),
-    Figure("third-kinds-truncated", EVIDENCE, lambda: laptop.by_kind(evidence.read("truncated"))),
-    Figure("third-acting-truncated", EVIDENCE, lambda: evidence.acting(evidence.read("truncated"))),
-    Figure("third-costs-truncated", EVIDENCE, lambda: evidence.costs(evidence.read("truncated"))),
-    Figure("third-answers-truncated", EVIDENCE, partial(recorded.third_answers, regime="truncated")),
+    *(
+        Figure(f"third-{regime}", EVIDENCE, partial(recorded.third, regime=regime), (f"third-{regime}.png",))
+        for regime in evidence.REGIMES
+    ),
+    *(
+        Figure(f"third-{name}-{regime}", EVIDENCE, partial(_of_regime, table, regime))
+        for name, table in _THIRD.items()
+        for regime in evidence.REGIMES
+    ),
+    Figure("third-development", EVIDENCE, evidence.developed),
     Figure("effects", "docs/method/family.md", lambda: effects.table(laptop.read_records(effects.RECORDS))),
     Figure("trl-learning", BENCHMARKS, lambda: trl_learning.table(trl_learning.read())),
     Figure("bench-summary", BENCHMARKS, benchmark_tables.summary),

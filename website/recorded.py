@@ -24,13 +24,9 @@ def third(images: Path, regime: str) -> str:
     """Return a regime's arms beside GRPO, with the curves over generated tokens, which it draws."""
     runs = evidence.read(regime)
     picture = f"third-{regime}.png"
-    laptop.draw_curves(runs, images / picture)
-    return f"{evidence.compared(runs)}\n\n![Held-out pass@1 over generated tokens](../images/{picture})"
-
-
-def third_answers(regime: str) -> str:
-    """Return answers before and after, of one run of GRPO and one of R³."""
-    return laptop.answers(evidence.read(regime), evidence.REFERENCES)
+    laptop.draw_curves(runs, images / picture, evidence.REFERENCES)
+    words = "Held-out pass@1 over generated tokens, bands for GRPO and R³"
+    return f"{evidence.compared(runs)}\n\n![{words}](../images/{picture})"
 
 
 def embedded_before() -> str:

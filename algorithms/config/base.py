@@ -52,8 +52,10 @@ class Measured:
     Args:
         run_steps: `run.steps`.
         is_checked: whether model, environment and data were checked, or are not to be.
-        engine_length: tokens that a vLLM engine's longest sequence may have.
+        engine_length: tokens of the longest sequence that a vLLM engine is expected to see.
+        engine_context: tokens that it is started with: more, where an environment may write more than expected.
         engine_cache_bytes: of a vLLM engine on a CPU.
+        host: where these three were measured.
         reward_actors: names of the actors that hold the reward functions.
         teacher_parameters: the teacher's size; 0 where there is none.
     """
@@ -61,7 +63,9 @@ class Measured:
     run_steps: int | None = None
     is_checked: bool = False
     engine_length: int | None = None
+    engine_context: int | None = None
     engine_cache_bytes: int | None = None
+    host: str = ""
     reward_actors: tuple[str, ...] = ()
     teacher_parameters: int = 0
 
@@ -309,6 +313,11 @@ class BaseConfig(AlgorithmConfig):
 
     def _set(self, section: str, given: Mapping[str, Any], *, rllib: bool = True) -> Self:
         """Set settings of a section by our names or RLlib's; with `rllib`, RLlib's further arguments too."""
+        if self._is_frozen:
+            raise AttributeError(
+                f"{section}: the configuration is frozen, as that of an algorithm that was built; fix: "
+                f"config.copy(copy_frozen=False).{section}(…)"
+            )
         model = self.sections[section]
         ours: dict[str, Any] = {}
         searched: dict[str, Any] = {}

@@ -1,10 +1,10 @@
 """Settings that contradict each other. Imports no Ray."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from algorithms.config.errors import ConfigError
+from algorithms.config.errors import ConfigError, shown
 from algorithms.config.placement import (
     INT8,
     LEARNER_SHARE,
@@ -17,7 +17,7 @@ from algorithms.config.placement import (
     sends_adapter,
     shares_gpu,
 )
-from algorithms.config.sections import EvaluationSettings
+from algorithms.config.sections import EnvironmentSettings, EvaluationSettings
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -51,6 +51,12 @@ def _has_spares(s: Any) -> bool:
 
 def _is_ahead(s: Any) -> bool:
     return s.training.max_off_policy_steps and not s.config.in_evaluation
+
+
+def _ends_in_warmup(training: Any) -> bool:
+    """Return whether a schedule of a given length is over when the warm-up ends; the first counts training steps."""
+    steps = training.lr_decay_steps
+    return steps is not None and steps * training.passes * training.minibatches <= training.warmup_steps
 
 
 _BOTH_ON_ONE_GPU = (
@@ -204,6 +210,11 @@ _RULES: tuple[tuple[Callable[[Any], Any], str], ...] = (
         "training.kl_in: reward has no effect with training.beta=0; fix: training.beta=0.01, or training.kl_in=loss",
     ),
     (
+        lambda s: 0 < s.training.importance_cap < 1 and s.training.importance_mode != "mask",
+        "training.importance_cap: {training.importance_cap:g} lowers the weight of responses that engine and trainer "
+        "agree on; fix: training.importance_cap=2",
+    ),
+    (
         lambda s: s.training.importance_mode == "mask" and s.training.importance_cap <= 1,
         "training.importance_cap: with training.importance_mode=mask, {training.importance_cap:g} leaves out "
         "responses that engine and trainer agree on; fix: training.importance_cap=2",
@@ -232,6 +243,12 @@ _RULES: tuple[tuple[Callable[[Any], Any], str], ...] = (
         lambda s: s.config.TRAINS and s.training.lr_schedule == "constant" and s.training.lr_min_share,
         "training.lr_min_share: {training.lr_min_share:g} has no effect with training.lr_schedule=constant; "
         "fix: training.lr_schedule=cosine",
+    ),
+    (
+        lambda s: s.training.lr_schedule != "constant" and _ends_in_warmup(s.training),
+        "training.lr_decay_steps: {training.lr_decay_steps:g} training steps are over before the "
+        "{training.warmup_steps:g} optimizer steps of training.warmup_steps, and the rest would have the rate of the "
+        "schedule's end; fix: a larger training.lr_decay_steps",
     ),
     (
         lambda s: s.config.TRAINS and s.training.lr_schedule == "constant" and s.training.lr_decay_steps,
@@ -271,6 +288,36 @@ def check_rules(config: "BaseConfig") -> None:
     for contradict, line in _RULES:
         if contradict(SimpleNamespace(config=config, **sections)):
             raise ConfigError(line.format(**sections))
+
+
+def check_parts(evaluation: EvaluationSettings, environment: EnvironmentSettings) -> None:
+    """Check that held-out problems go to parts of a mixture that take them.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    described = environment.options.get("environments")
+    parts = described if isinstance(described, Mapping) else {}
+    if evaluation.data == {}:
+        raise ConfigError("evaluation.data: names no part of a mixture; fix: name one, or evaluation.data=null")
+    if isinstance(evaluation.data, dict):
+        for name in evaluation.data:
+            if not isinstance(parts.get(name), Mapping):
+                fix = f"name one of {', '.join(map(str, parts))}" if parts else "name the parts there"
+                raise ConfigError(
+                    f"evaluation.data: {shown(name)} is no part of environment.options.environments; fix: {fix}"
+                )
+    elif evaluation.data and parts and all(map(_has_data, parts.values())):
+        example = ", ".join(f"{name}: SOURCE" for name in parts)
+        raise ConfigError(
+            f"evaluation.data: {shown(evaluation.data)} reaches no part of the mixture, as each has data of its own; "
+            f"fix: name the held-out problems by part: {{{example}}}"
+        )
+
+
+def _has_data(part: Any) -> bool:
+    options = part.get("options") if isinstance(part, Mapping) else None
+    return isinstance(options, Mapping) and options.get("data") is not None
 
 
 def check_second_tries(evaluation: EvaluationSettings, max_turns: int) -> None:

@@ -41,7 +41,8 @@ class RLModuleSettings(Settings):
         "Compute dtype of the learners; master weights are always float32.",
     )
     gradient_checkpointing: bool = setting(
-        False, "Whether to recompute activations in the backward pass, to save memory."
+        ByMachine(True, False),
+        "Whether to recompute activations in the backward pass: less memory, a second forward pass, the same gradient.",
     )
     trust_remote_code: bool = setting(
         False, "Whether to run model code that comes with the model.", affects=Affects.ANSWERS | Affects.CODE
@@ -146,8 +147,9 @@ class EnvRunnerSettings(Settings):
     )
     max_model_len: int | None = setting(
         None,
-        "Maximum length in tokens of a sequence in a vLLM engine; null: what prompts, responses, further turns and "
-        "quoted attempts need, within the model's context.",
+        "Maximum length in tokens of a sequence in a vLLM engine; null: what prompts, responses and quoted attempts "
+        "need, within the model's context; with further turns all of it, as far as half of the cache holds it and "
+        "`learners.token_budget` takes it.",
         affects=Affects.ANSWERS,
         ge=1,
     )

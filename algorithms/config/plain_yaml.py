@@ -12,6 +12,9 @@ MOST_CHARACTERS = 10_000_000
 MOST_NESTED = 100
 MOST_DIGITS = 1_000
 _NUMBER = re.compile(r"[-+.:_0-9a-fA-FxobeE]+")
+# What YAML 1.1 takes for numbers of base 60 and 8.
+_BASE_60 = re.compile(r"[-+]?(?:[1-9][0-9_]*(?::[0-5]?[0-9])+|[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*)")
+_BASE_8 = re.compile(r"[-+]?0[0-7_]+")
 # Of another setting, by its dots and its path: `${.a.b}`, `${a[0][b]}`. Behind an odd number of backslashes it is text.
 _INTERPOLATION = re.compile(r"(?<!\\)(?:\\\\)*(\$\{\s*+(\.*+)([^\s.${}:\\][^\s${}:\\]*)\s*\})")
 Path = tuple[str, ...]
@@ -31,7 +34,9 @@ def load_yaml(text: str) -> Any:
 
 
 def check_cost(text: str) -> None:
-    """Refuse YAML that costs more than its text: nested deep, of numbers without end, or of aliases that unfold.
+    """Refuse YAML that costs more than its text, and numbers that are read as others than they look.
+
+    It costs more where it is nested deep, has numbers without end, or aliases that unfold.
 
     Text that is no YAML passes: whoever reads it says why.
 
@@ -44,9 +49,8 @@ def check_cost(text: str) -> None:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MOST_NESTED:
                 raise ValueError(f"its entries are nested more than {MOST_NESTED} deep; fix: write them flat")
-            if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and len(event.value) > MOST_DIGITS:
-                if event.value[0] in "+-.0123456789" and _NUMBER.fullmatch(event.value):
-                    raise ValueError(f"a number has more than {MOST_DIGITS:,} digits; fix: a smaller one, or quote it")
+            if isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
+                _check_plain(event.value)
     if "*" not in text:
         return
     try:
@@ -56,6 +60,17 @@ def check_cost(text: str) -> None:
         return
     if count > MOST_NODES:
         raise ValueError(f"its aliases unfold into more than {MOST_NODES:,} entries; fix: write them out, or fewer")
+
+
+def _check_plain(text: str) -> None:
+    if text[:1] not in "+-.0123456789":
+        return
+    if len(text) > MOST_DIGITS and _NUMBER.fullmatch(text):
+        raise ValueError(f"a number has more than {MOST_DIGITS:,} digits; fix: a smaller one, or quote it")
+    base = 60 if _BASE_60.fullmatch(text) else 8 if _BASE_8.fullmatch(text) else 10
+    if base != 10:
+        fix = "write a number" if base == 60 else "leave out the leading 0"
+        raise ValueError(f"{text} would be a number of base {base}; fix: {fix}, or quote it if it is a text")
 
 
 def _unfolded(node: yaml.Node, counts: dict[int, int | None]) -> int:

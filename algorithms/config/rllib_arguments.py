@@ -41,7 +41,7 @@ EFFECTIVE = frozenset(
     grad_clip in_evaluation _is_frozen _is_online _learner_class
     learner_config_dict local_gpu_idx log_level log_sys_usage lr max_num_env_runner_restarts
     metrics_num_episodes_for_smoothing min_sample_timesteps_per_iteration min_time_s_per_iteration
-    min_train_timesteps_per_iteration _model_config num_consecutive_env_runner_failures_tolerance
+    min_train_timesteps_per_iteration _model_config
     num_cpus_for_main_process num_cpus_per_env_runner num_cpus_per_learner num_env_runners num_epochs
     num_gpus_per_env_runner num_gpus_per_learner num_learners _per_module_overrides placement_strategy
     _prior_exploration_config restart_failed_env_runners _rl_module_spec sample_timeout_s seed simple_optimizer
@@ -64,6 +64,7 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
             timesteps_per_iteration""",
         "fix: training.minibatches, the number of parts that a batch is split into": "minibatch_size",
         "mini-batches are shuffled in each pass": "shuffle_batch_per_epoch",
+        "fix: env_runners.max_failed_share, and run.restarts": "num_consecutive_env_runner_failures_tolerance",
         "an episode's reward counts whole": "gamma clip_rewards",
         "gradients are clipped by their global norm": "grad_clip_by",
         "fix: training.lr_schedule": "_torch_lr_scheduler_classes",

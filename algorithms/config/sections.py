@@ -334,9 +334,10 @@ class TrainingSettings(Settings):
 
 
 class RewardSettings(Settings):
-    """A correct response gets `1 + length_bonus * max(0, 1 - length / length_bonus_max_tokens)`, an incorrect one 0.
+    """A correct response's reward is multiplied by `1 + length_bonus * max(0, 1 - length / length_bonus_max_tokens)`.
 
-    A response near the length limit loses up to `overlong_penalty` of it.
+    Other responses get the environment's, which is 0 where it gives no partial credit. One near the length limit loses
+    up to `overlong_penalty`.
     """
 
     length_bonus: float = setting(
@@ -396,10 +397,11 @@ class EvaluationSettings(Settings):
         affects=Affects.NOTHING,
         ge=0,
     )
-    data: Text | None = setting(
+    data: Text | dict[str, Text] | None = setting(
         None,
-        "Held-out problems, named like `environment.data`, of a preset its test split where it has one; null: the "
-        "environment's own problems.",
+        "Held-out problems, named like `environment.data`, of a preset its test split where it has one; for a mixture "
+        "also by part, without the parts that are not named: `{math: preset:math500}`; null: the environment's own "
+        "problems.",
     )
     columns: dict[str, str] = setting(
         {}, "Columns of the held-out problems; empty: those in `environment.columns`, or the preset's own."
@@ -437,10 +439,13 @@ class EvaluationSettings(Settings):
     reflection: bool = setting(False, "Whether to also measure pass@1 after one live reflection turn.")
 
     def environment_arguments(self) -> dict[str, Any]:
-        """Return the constructor arguments that turn the training environment into the held-out one."""
+        """Return the constructor arguments that turn the training environment into the held-out one.
+
+        Problems by part are those of the parts' own arguments, see `held_out`.
+        """
         from r3env.data.sources import evaluation_source
 
-        data = evaluation_source(self.data) if self.data else None
+        data = evaluation_source(self.data) if isinstance(self.data, str) else None
         return {key: value for key, value in (("data", data), ("columns", self.columns)) if value}
 
     def held_out(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -453,6 +458,14 @@ class EvaluationSettings(Settings):
         from r3env.data.sources import has_preset
 
         shared = dict(arguments)
+        if isinstance(self.data, dict):
+            common = {"columns": shared.pop("columns")} if "columns" in shared else {}
+            shared["environments"] = {}
+            for name, source in self.data.items():
+                part, own = arguments["environments"][name], EvaluationSettings(data=source, columns=self.columns)
+                options = own.held_out({**common, **(part.get("options") or {})})
+                shared["environments"][name] = {**part, "options": options}
+            return shared
         if self.data is not None:
             columns = {} if has_preset(self.data) else shared.pop("columns", {})
             columns = {field: column for field, column in columns.items() if field in FIELDS}
@@ -491,7 +504,8 @@ class BenchmarksSettings(Settings):
     )
     confidence_reference: float | None = setting(
         None,
-        "Log-prob at which the weight is 0, such as `laser/reference` of a run; null: the lowest of the benchmark's.",
+        "Log-prob at which the weight is 0, such as `laser/reference` of a run; null: the mean over the "
+        "benchmark's answers.",
         affects=Affects.MEASUREMENT,
     )
 

@@ -70,6 +70,7 @@ def evaluate(config: BenchmarksConfig, seed: int, out: str | None, start_ray: Ca
     cut = parts(uids, size)
     training = Sampling.of(runners)
     complete = all(folder.has(number) for number in range(len(cut)))
+    answered = complete or holds_answers(folder, cut)
     if not complete:
         validate_engine(config, environment, uids)
         fetch_model(config.rl_module_settings)
@@ -92,6 +93,7 @@ def evaluate(config: BenchmarksConfig, seed: int, out: str | None, start_ray: Ca
                 truncator=_truncator(config, environment),
                 seed=sampling_seed(seed, benchmarks),
                 on_progress=counter.update,
+                answered=answered,
             )
     try:
         responses = folder.read(cut, evaluation.samples)
@@ -168,6 +170,19 @@ def parts(uids: Sequence[str], size: int) -> list[list[str]]:
     return [list(uids[start : start + size]) for start in range(0, len(uids), size)]
 
 
+def holds_answers(folder: ResponseFolder, cut: Sequence[Sequence[str]]) -> bool:
+    """Return whether a response that is stored has not failed.
+
+    Raises:
+        ConfigError: a part is damaged.
+    """
+    try:
+        stored = (folder.read_part(number) for number in range(len(cut)) if folder.has(number))
+        return any(not response.failed for part in stored for response in part)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
 def sample_parts(
     rollout: ReportingRollout,
     environment: VerifiableEnv,
@@ -179,6 +194,7 @@ def sample_parts(
     truncator: AttemptTruncator | None,
     seed: str,
     on_progress: OnProgress,
+    answered: bool = False,
 ) -> None:
     """Sample the parts that `folder` does not have yet.
 
@@ -195,9 +211,11 @@ def sample_parts(
         seed: of everything.
         on_progress: called with how many answers of the missing parts are there: a rate counts no old ones. Second
             tries come on top when it is known how many there are.
+        answered: whether the parts that `folder` has hold an answer, see `holds_answers`.
 
     Raises:
-        EpisodesFailed: all episodes of a part failed; that part is sampled again next time.
+        EpisodesFailed: all episodes failed, those of the parts that `folder` has too; the part is sampled again next
+            time.
     """
     missing = [(number, uids) for number, uids in enumerate(cut) if not folder.has(number)]
     counted = _Counted(rollout, on_progress, sum(len(uids) for _, uids in missing) * samples)
@@ -206,7 +224,7 @@ def sample_parts(
         first = _hash(seed, draw.uid, draw.sample)
         return _hash(first, "again") if draw.second else first
 
-    sampler = Sampler(counted.rollout, samples, sampling, seed_of, truncator)
+    sampler = Sampler(counted.rollout, samples, sampling, seed_of, truncator, answered=answered)
     for number, uids in missing:
         answers = sampler.sample(uids)
         folder.write(number, [_response(answer, environment) for problem in answers for answer in problem])

@@ -35,7 +35,7 @@ def without_learners() -> list[str]:
     return [as_override(name, default) for name, default in learners.items()]
 
 
-def move_gpu_to_engine(config: BenchmarksConfig) -> None:
+def move_gpu_to_engine(config: BaseConfig) -> None:
     """Give the learner's GPU to the engine where both would be in the driver."""
     runners, learners = config.env_runners_settings, config.learners_settings
     gpus = runners.num_gpus_per_env_runner or (0 if runners.num_env_runners else learners.num_gpus_per_learner)
@@ -77,6 +77,7 @@ def validate_engine(config: BenchmarksConfig, environment: VerifiableEnv, uids: 
         prompts=longest_first(user_prompts(environment, uids)),
         guidance=environment.reflection_guidance,
         max_turns=environment.max_turns,
+        has_own_end=environment.has_own_end,
         tools=environment.tools,
     )
     validate_sequences(config, model, facts)

@@ -10,6 +10,7 @@ import numpy as np
 
 from algorithms.evaluation.responses import Response
 from algorithms.evaluation.votes import SameAnswer, Scale, majority_correct, weighted_majority_correct
+from algorithms.rollout.types import CUT_OFF, TRUNCATED
 from algorithms.utils.statistics import Score, in_points, is_number, score
 from r3env.core import Reason
 from r3env.grading import same_value
@@ -195,7 +196,7 @@ def have_votes(responses: Sequence[Outcome]) -> bool:
     """Return whether the answers that were judged are known: not every environment has a single one to read."""
     judged = [one for one in responses if one.correct or one.verdict == Reason.DIFFERENT]
     # An episode that the context's end cuts off may have given no answer yet.
-    judged = judged or [one for one in responses if one.verdict == "truncated"]
+    judged = judged or [one for one in responses if one.verdict in (TRUNCATED, CUT_OFF)]
     return all(one.answer is not None for one in judged)
 
 

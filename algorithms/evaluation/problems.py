@@ -150,6 +150,11 @@ def _read_finished(folder: Path) -> tuple[list[Response], int]:
         problems = sum(one["problems"] for one in read_fingerprint(folder)["benchmarks"].values())
     except (ValueError, LookupError, TypeError, OverflowError) as error:
         raise ConfigError(f"benchmarks.hard_for: {error}") from error
+    if samples <= SOLVED_AT_MOST:
+        raise ConfigError(
+            f"benchmarks.hard_for: {folder} has {samples} answer of each problem, by which all are hard; fix: an "
+            "evaluation with evaluation.samples=8, say"
+        )
     if len(responses) < problems * samples:
         raise ConfigError(
             f"benchmarks.hard_for: {folder} is not finished: {len(responses) // samples} of {problems} problems, "

@@ -95,6 +95,14 @@ class ResponseFolder:
         """Return whether a part exists."""
         return self._file(part).is_file()
 
+    def read_part(self, part: int) -> list[Response]:
+        """Return the responses of a part.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        return _read(self._file(part))
+
     def write(self, part: int, responses: Iterable[Response]) -> None:
         """Write a part."""
         write_parquet(self._file(part), map(asdict, responses), _SCHEMA)

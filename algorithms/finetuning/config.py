@@ -2,11 +2,12 @@
 
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from algorithms.config.errors import ConfigError
-from algorithms.config.schema import Sections, Settings, setting
+from algorithms.config.schema import Affects, Sections, Settings, setting, settings_that_affect
 from algorithms.config.sections import SECTIONS
+from algorithms.evaluation.config import move_gpu_to_engine
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.model import check_targets
 from algorithms.models.causal_lm import empty_causal_lm, read_config
@@ -73,11 +74,14 @@ class SFTConfig(GRPOConfig):
 
 
 def without_learners(config: SFTConfig) -> SFTConfig:
-    """Return a copy in which no setting of RLlib's learners asks for machines: TRL trains, in this process."""
+    """Return a copy without settings of RLlib's learners, as TRL trains in this process; the engine gets their GPU."""
     copy: SFTConfig = config.copy(copy_frozen=False)
-    learners = {"num_learners": 0, "num_gpus_per_learner": 0, "moments": "float32", "weights": "float32"}
-    runners, training = {"lora_weights": "merged"}, {"max_off_policy_steps": 0}
-    copy.apply({"env_runners": runners, "learners": learners, "training": training})
+    without: dict[str, dict[str, Any]] = {}
+    for name, default in settings_that_affect(SECTIONS, Affects.LEARNERS).items():
+        section, _, key = name.partition(".")
+        without.setdefault(section, {})[key] = default
+    copy.apply(without)
+    move_gpu_to_engine(copy)
     return copy
 
 

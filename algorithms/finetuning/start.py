@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +37,7 @@ from algorithms.train.run_directory import RunDirectory
 from algorithms.train.run_location import check_place, check_writable
 from algorithms.train.stored_run import check_files
 from algorithms.train.trackers.registry import check_trackers
+from algorithms.utils.machine import memory_bytes
 from r3env.printable import printable
 
 NAME = "sft"  # of the algorithm, in config.yaml
@@ -196,7 +196,7 @@ def _memory(config: SFTConfig, model: ModelFacts, rows: Rows) -> Line:
     gpus = found_gpus()
     libraries = CUDA_BYTES if gpus else LIBRARIES_BYTES
     needed = sum(parts.values()) + activations + libraries
-    there = gpus.least_bytes if gpus else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    there = gpus.least_bytes if gpus else memory_bytes()
     owner = "the card" if other_card() else "this machine"
     text = (
         f"{sum_text(parts)}; with activations of {micro} × {length} tokens, {bytes_text(activations)}, up to "

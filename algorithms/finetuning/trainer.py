@@ -20,7 +20,7 @@ from algorithms.finetuning.config import SFTConfig
 from algorithms.finetuning.rows import Row
 from algorithms.learner.model import disable_dropout, lora_config
 from algorithms.learner.weights import buckets, weights_of_files
-from algorithms.models.causal_lm import load_causal_lm
+from algorithms.models.causal_lm import load_causal_lm, recomputes
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.train.checkpoints import complete_checkpoint
@@ -77,10 +77,11 @@ def make_trainer(
     dtype = module.dtype if module.lora_rank else "float32"
     lm = load_causal_lm(model, dtype, module.revision, module.trust_remote_code)
     disable_dropout(lm)
+    recomputing = recomputes(lm, module.gradient_checkpointing)
     adapter = lora_config(module.lora_rank, module.lora_alpha, module.lora_targets) if module.lora_rank else None
     trainer = SFTTrainer(
         lm,
-        _arguments(config, run, folder),
+        _arguments(config, run, folder, evaluates=bool(held_out), recomputing=recomputing),
         train_dataset=to_dataset(train),
         eval_dataset=to_dataset(held_out) if held_out else None,
         processing_class=load_tokenizer(model, module.revision, module.trust_remote_code),
@@ -91,7 +92,7 @@ def make_trainer(
     return trainer
 
 
-def _arguments(config: SFTConfig, run: RunSettings, folder: Path) -> TRLConfig:
+def _arguments(config: SFTConfig, run: RunSettings, folder: Path, *, evaluates: bool, recomputing: bool) -> TRLConfig:
     settings, module, interval = config.sft_settings, config.rl_module_settings, config.evaluation_settings.interval
     micro = min(settings.micro_batch_size, settings.batch_size)
     arguments = TRLConfig(
@@ -106,7 +107,7 @@ def _arguments(config: SFTConfig, run: RunSettings, folder: Path) -> TRLConfig:
         warmup_steps=settings.warmup_steps,
         max_grad_norm=config.training_settings.grad_clip,
         bf16=module.dtype == "bfloat16",
-        gradient_checkpointing=module.gradient_checkpointing,
+        gradient_checkpointing=recomputing,
         use_cpu=not torch.cuda.is_available(),
         dataloader_pin_memory=torch.cuda.is_available(),
         seed=run.seed,
@@ -114,7 +115,7 @@ def _arguments(config: SFTConfig, run: RunSettings, folder: Path) -> TRLConfig:
         dataset_kwargs={"skip_prepare_dataset": True},
         logging_steps=1,
         logging_nan_inf_filter=False,
-        eval_strategy="steps" if interval and settings.held_out else "no",
+        eval_strategy="steps" if interval and evaluates else "no",
         eval_steps=interval or None,
         save_strategy="steps" if run.checkpoint_every else "no",
         save_steps=run.checkpoint_every or 1,

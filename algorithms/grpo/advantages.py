@@ -119,6 +119,11 @@ class AdvantageEstimator(Plugin):
         """Return whether a homogeneous group has something to teach: dynamic sampling keeps it."""
         return False
 
+    @classmethod
+    def divides_by_own_std(cls, group: Group) -> bool:
+        """Return whether the deviation that it divides by is that of the group's rewards alone."""
+        return cls.divides_by_std
+
     @staticmethod
     def rewards(group: Group) -> np.ndarray:
         """Return the group's rewards, float64 [G]."""

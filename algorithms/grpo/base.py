@@ -257,7 +257,7 @@ class BaseAlgorithm(Algorithm):
         Raises:
             ConfigError: engine and learner compute different models.
         """
-        samples = [] if self.is_engine_checked else comparable(batch.fresh, self.rollout_workers.version)
+        samples = [] if self.is_engine_checked else comparable(batch.rolled_out, self.rollout_workers.version)
         if samples:
             check_engine(samples, self.score_under(samples, "policy"))
             self.is_engine_checked = True
@@ -344,22 +344,22 @@ class BaseAlgorithm(Algorithm):
             return metrics
         self.evaluating = True
         try:
-            self.evaluation = evaluate_policy(
-                functools.partial(self.rollout_workers.rollout, on_progress=self.on_evaluation_progress),
-                self.uids(Split.EVALUATION),
-                self.config.evaluation_settings,
-                self.sampling(),
-                self.seed,
-                make_truncator(
-                    self.config,
-                    self.tokenizer,
-                    self.environments[Split.EVALUATION],
-                    context_of(self.model_configs.model),
-                ),
-            )
+            with self.rollout_workers.uncounted():
+                self.evaluation = evaluate_policy(
+                    functools.partial(self.rollout_workers.rollout, on_progress=self.on_evaluation_progress),
+                    self.uids(Split.EVALUATION),
+                    self.config.evaluation_settings,
+                    self.sampling(),
+                    self.seed,
+                    make_truncator(
+                        self.config,
+                        self.tokenizer,
+                        self.environments[Split.EVALUATION],
+                        context_of(self.model_configs.model),
+                    ),
+                )
         finally:
             self.evaluating = False
-            self.rollout_workers.forget_counts()
         self.evaluated_at = self.steps_done
         first = [answer.first for answers in self.evaluation.answers for answer in answers]
         if warning := self.missing_answers.observe_evaluation(first):
@@ -393,10 +393,8 @@ class BaseAlgorithm(Algorithm):
             Request(place, prompt, 0, own, settings, Split.QUESTION)
             for place, own in enumerate(request_seeds(seed, 0, RngStream.SAMPLE, n))
         ]
-        try:
+        with self.rollout_workers.uncounted():
             rollouts = self.rollout_workers.rollout(requests)
-        finally:
-            self.rollout_workers.forget_counts()
         for error in (rollout.error for rollout in rollouts if rollout.error):
             raise ValueError(f"sample: {error}")
         return [last_text(rollout) for rollout in rollouts]
@@ -580,7 +578,8 @@ class BaseAlgorithm(Algorithm):
         Raises:
             ValueError: the history does not hold what the checkpoint was made with.
         """
-        if state["queries"] != self.query_fingerprint:
+        same_queries = state["queries"] == self.query_fingerprint
+        if not same_queries:
             _logger.warning(
                 "environment.data holds other problems than at the checkpoint: training continues at the same "
                 "position of another order, and its results differ from those of an uninterrupted run"
@@ -603,5 +602,6 @@ class BaseAlgorithm(Algorithm):
         log_lifetime(self.metrics, self.sampled)
         self.rollout_workers.restarts = state["runner_restarts"]
         self.skipped_steps.in_a_row = state["skipped_in_a_row"]
-        restore_states(self.active, self.history, arrays, state.get("mechanisms", {}))
         self.rollout_workers.push_weights()
+        # Last: what fails before it leaves the history to the later checkpoints.
+        restore_states(self.active, self.history, arrays, state.get("mechanisms", {}), same_queries=same_queries)

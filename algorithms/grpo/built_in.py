@@ -19,8 +19,8 @@ class KLReward(Mechanism):
     """Takes `training.beta` times the KL of a fresh response's tokens from its reward, by `training.kl_estimator`.
 
     Replayed responses pay nothing: their log-probs are those of another policy. Where nothing but the KL differs within
-    a group, `training.advantage: std` divides by no deviation below 0.5, that of a group half of which is correct:
-    `beta` would weigh nothing.
+    a group, advantages that are divided by its deviation are divided by no less than 0.5, that of a group half of which
+    is correct: `beta` would weigh nothing.
     """
 
     uses_reference = True
@@ -32,8 +32,10 @@ class KLReward(Mechanism):
 
     def normalize(self, group: Group) -> None:
         """Bound what the KL alone may amount to, where advantages are divided by the group's own deviation."""
-        plain = self.services.config.training_settings.advantage == "std"
-        if plain and not np.ptp([sample.training_reward for sample in group.samples]):
+        from algorithms.grpo.registry import advantage_estimator  # which names this module's mechanisms
+
+        estimator = advantage_estimator(self.services.config.training_settings)
+        if estimator.divides_by_own_std(group) and not np.ptp([sample.training_reward for sample in group.samples]):
             group.std_floor = max(group.std_floor, HALF_CORRECT)
 
     def before_advantages(self, batch: StepBatch) -> None:

@@ -8,7 +8,7 @@ from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.util.debug import log_once
 
 from algorithms.config.base import BaseConfig
-from algorithms.config.consistency import check_rules, check_second_tries
+from algorithms.config.consistency import check_parts, check_rules, check_second_tries
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.machine import WITHOUT_ADAPTER, RLModuleSettings
 from algorithms.config.placement import check_placement
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigError", "GRPOConfig"]
 
+_SEEDS = 2**32  # of `run.seed`, as numpy and vLLM take them
+
 
 class GRPOConfig(BaseConfig):
     """Configuration of GRPO; `docs/reference/settings.md` lists every setting.
@@ -45,7 +47,7 @@ class GRPOConfig(BaseConfig):
     A fluent method takes the settings of its section, and the arguments of RLlib's method of that name.
 
     Example:
-        `GRPOConfig().environment("r3env/Math-v0").training(lr=1e-6, group_size=8).build_algo()`
+        `GRPOConfig().env_runners(max_response_tokens=48).training(lr=1e-4, group_size=8).build_algo()`
     """
 
     MECHANISMS: ClassVar[tuple[type[Mechanism], ...]] = ()
@@ -109,7 +111,11 @@ class GRPOConfig(BaseConfig):
         Raises:
             ConfigError: settings that contradict each other.
         """
-        self.check_search_space()
+        super().check_settings()
+        if not isinstance(self.seed, int | None) or not 0 <= (self.seed or 0) < _SEEDS:
+            raise ConfigError(
+                f"debugging(seed={shown(self.seed)}): is no whole number from 0 to {_SEEDS - 1}; fix: seed=0, say"
+            )
         if self.TRAINS and not self.in_evaluation:  # RLlib's copy for runners of its own, which there are none of
             check_arguments(self, type(self)(), {name: kind.model_fields for name, kind in self.sections.items()})
             if type(self).get_default_rl_module_spec is GRPOConfig.get_default_rl_module_spec:
@@ -135,6 +141,8 @@ class GRPOConfig(BaseConfig):
                 f"[{','.join(str(k) for k in evaluation.k if k <= evaluation.samples) or evaluation.samples}]"
             )
         check_second_tries(evaluation, self.environment_settings.max_turns)
+        if self.TRAINS:  # an evaluation may take another environment
+            check_parts(evaluation, self.environment_settings)
         trained_on = self.environment_settings.data
         asked = evaluation.environment_arguments().get("data")
         if asked and trained_on and os.path.abspath(asked) == os.path.abspath(trained_on):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from algorithms.config.errors import ConfigError
-from algorithms.grpo.types import Sample
+from algorithms.grpo.types import Group, Sample
 from algorithms.learner.batch import TrainingSample
 
 # What the learner is proved on: prompts, tokens that one is cut to, tokens of a continuation, and of all together.
@@ -53,10 +53,13 @@ def proof_rows(prompts: Sequence[np.ndarray], context: int | None, vocabulary: i
     return rows
 
 
-def comparable(samples: Iterable[Sample], version: int) -> list[Sample]:
-    """Return samples, `ENGINE_TOKENS` or a little more, that weights of this version have sampled alone."""
+def comparable(groups: Iterable[Group], version: int) -> list[Sample]:
+    """Return samples, `ENGINE_TOKENS` or a little more, that weights of this version have sampled alone.
+
+    Greedy answers are left out, whose log-probs are not those of the sampling temperature.
+    """
     found, tokens = [], 0
-    for sample in samples:
+    for sample in (sample for group in groups if not group.prompt.greedy for sample in group.fresh):
         if sample.rollout.weights_version != version or sample.replayed:
             continue
         found.append(sample)

@@ -134,6 +134,8 @@ class Mechanism(Plugin):
         uses_teacher: whether it reads those under another model: setting `teacher` of its section, a folder, Hub id or
             embedded model, at `teacher_revision`.
         keeps_advantages: whether it keeps advantages for later steps: none that changes them may be behind it.
+        by_query: names of arrays of its state that are in the order of the data's queries; with those of other data, or
+            in another order, it starts anew.
         conflicts: sections of mechanisms that it does not go together with, and why, as half a sentence.
         metrics: what it reports of the running step, by tag; begins as a copy of `tags`.
     """
@@ -144,6 +146,7 @@ class Mechanism(Plugin):
     uses_reference: ClassVar[bool] = False
     uses_teacher: ClassVar[bool] = False
     keeps_advantages: ClassVar[bool] = False
+    by_query: ClassVar[tuple[str, ...]] = ()
     conflicts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, settings: Any, services: Services) -> None:

@@ -151,22 +151,28 @@ def _check_order(active: Sequence[type[Mechanism]]) -> None:
     for place, kind in enumerate(active):
         for later in active[place + 1 :] if kind.keeps_advantages else ():
             if "advantages" in hooks(later, Mechanism):
-                name = later.section or later.__name__
+                first, name = _title(kind), _title(later)
                 raise ConfigError(
-                    f"training.mechanisms: {kind.section} keeps advantages for later steps, and {name} changes them "
-                    f"behind it; fix: write {kind.section} behind {name}, or leave one of them out"
+                    f"training.mechanisms: {first} keeps advantages for later steps, and {name} changes them behind "
+                    f"it; fix: write {first} behind {name}, or leave one of them out"
                 )
+
+
+def _title(kind: type[Plugin]) -> str:
+    """Return what a message calls a class: its section, or its own name where it has none."""
+    return kind.section or kind.__name__
 
 
 def _check_teachers(kinds: list[type[Mechanism]], config: BaseConfig) -> None:
     """Raise ConfigError where mechanisms name different teachers: learners hold one."""
-    for kind in kinds[1:]:
-        first, own = (getattr(settings_of(each, config), "teacher", None) for each in (kinds[0], kind))
-        if own != first:
-            raise ConfigError(
-                f"{kind.section}.teacher: {shown(own)} is not that of {kinds[0].section}, and learners hold only "
-                f"one; fix: {kind.section}.teacher={first}"
-            )
+    for name in ("teacher", "teacher_revision"):
+        for kind in kinds[1:]:
+            first, own = (getattr(settings_of(each, config), name, None) for each in (kinds[0], kind))
+            if own != first:
+                raise ConfigError(
+                    f"{kind.section}.{name}: {shown(own)} is not that of {kinds[0].section}, and learners hold only "
+                    f"one; fix: {kind.section}.{name}={'null' if first is None else first}"
+                )
 
 
 def _check_ratio(training: TrainingSettings, active: Sequence[type[Plugin]]) -> None:
@@ -177,8 +183,8 @@ def _check_ratio(training: TrainingSettings, active: Sequence[type[Plugin]]) -> 
     if kind is not None and shared:
         better = "token" if shared == "ratio_level" else "clip"
         raise ConfigError(
-            f"training.{shared}: {getattr(training, shared)} has one ratio per response, and {kind.section} gives "
-            f"each token its own advantage; fix: training.{shared}={better}"
+            f"training.{shared}: {getattr(training, shared)} has one ratio per response, and {_title(kind)} "
+            f"gives each token its own advantage; fix: training.{shared}={better}"
         )
 
 

@@ -1,6 +1,19 @@
 """The outcome reward: correctness, a bonus for brevity, a penalty near the length limit; and rewards of ranks."""
 
+from typing import Any
+
 import numpy as np
+
+
+def added_rewards(config: Any) -> list[tuple[str, float, str]]:
+    """Return the settings that change the environment's rewards: name, value, and the override that takes it back."""
+    reward, training = config.reward_settings, config.training_settings
+    found = (
+        ("reward.length_bonus", reward.length_bonus, "reward.length_bonus=0"),
+        ("reward.overlong_penalty", reward.overlong_penalty, "reward.overlong_penalty=0"),
+        ("training.beta", training.beta if training.kl_in == "reward" else 0.0, "training.kl_in=loss"),
+    )
+    return [each for each in found if each[1]]
 
 
 def length_bonus_reward(correct: bool, length: int, *, length_bonus: float, length_bonus_max_tokens: int) -> float:

@@ -45,17 +45,30 @@ def restore_states(
     history: ReplayHistory | None,
     arrays: Mapping[str, np.ndarray],
     states: Mapping[str, Any],
+    *,
+    same_queries: bool = True,
 ) -> None:
     """Restore the result of `pack_states`; a mechanism that the checkpoint does not know starts without state.
+
+    Args:
+        mechanisms: the enabled ones.
+        history: if one is open.
+        arrays: by `section.name`.
+        states: plain data by section.
+        same_queries: whether the data has the checkpoint's queries in the same order.
 
     Raises:
         ValueError: the history does not hold what the checkpoint was made with.
     """
     for mechanism in mechanisms:
         if mechanism.section:
-            mechanism.restore(_own(arrays, mechanism.section), states.get(mechanism.section, {}))
+            own = _own(arrays, mechanism.section)
+            kept = {name: array for name, array in own.items() if same_queries or name not in mechanism.by_query}
+            mechanism.restore(kept, states.get(mechanism.section, {}))
     if history is not None and HISTORY in states:
         history.restore(_own(arrays, HISTORY), states[HISTORY])
+    elif history is not None:
+        history.rollback(0)
 
 
 def history_savepoint(states: Mapping[str, Any]) -> int:

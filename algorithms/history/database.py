@@ -117,7 +117,7 @@ class HistoryDatabase:
 
     def _remove(self, query: int, correct: bool, age: int, event: int) -> None:
         member = (query, correct, age)
-        if event > self._kept_from:
+        if self._kept_from < event < self.event:  # the newest row says how many events there were
             self._connection.execute("DELETE FROM responses WHERE event=?", (event,))
         else:
             self._connection.execute(
@@ -241,9 +241,10 @@ class HistoryDatabase:
     def prune(self, mark: int) -> None:
         """Delete permanently what was removed up to a mark, the oldest one that `rollback` still accepts."""
         self._connection.execute(
-            "DELETE FROM responses WHERE event IN (SELECT event FROM removed WHERE removal<=?)", (mark,)
+            "DELETE FROM responses WHERE event IN (SELECT event FROM removed WHERE removal<=? AND event<?)",
+            (mark, self.event),
         )
-        self._connection.execute("DELETE FROM removed WHERE removal<=?", (mark,))
+        self._connection.execute("DELETE FROM removed WHERE removal<=? AND event<?", (mark, self.event))
         self.commit()
 
     def clear(self) -> None:

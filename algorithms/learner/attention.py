@@ -21,6 +21,7 @@ from algorithms.learner.kernels import attend
 from algorithms.learner.packing import PackedSequences
 from algorithms.learner.sharding import compute_device
 from algorithms.learner.shared_sequences import SharedSequences
+from algorithms.models.composite import layer_kinds
 
 # The same function twice: a model's configuration says by the name which batches it takes.
 NAME, SHARED_NAME = "packed_sequences", "packed_sequences_with_shared_prompts"
@@ -170,7 +171,35 @@ def _reason_against(lm: Any) -> str:
         return "its attention cannot be replaced"
     rng, vocabulary = np.random.default_rng(0), lm.config.get_text_config().vocab_size
     tokens = [rng.integers(0, vocabulary, length).astype(np.int32) for length in PROBE_LENGTHS]
-    return _switch(lm, NAME, [TrainingSample(row, np.arange(len(row)) > 0) for row in tokens], "packed sequences")
+    rows = [TrainingSample(row, np.arange(len(row)) > 0) for row in tokens]
+    own = lm.config._attn_implementation
+    with _windows_passed() as passed:
+        reason = _switch(lm, NAME, rows, "packed sequences")
+    if not reason and _has_window(lm.config.get_text_config()) and passed == {None}:
+        lm.set_attn_implementation(own)
+        return "its attention has a window that is in its mask alone"  # longer than the probe
+    return reason
+
+
+@contextmanager
+def _windows_passed() -> Iterator[set[int | None]]:
+    """Collect the windows that layers pass to `packed_attention` within the block."""
+    passed: set[int | None] = set()
+
+    def noting(*args: Any, sliding_window: int | None = None, **kwargs: Any) -> tuple[torch.Tensor, None]:
+        passed.add(sliding_window)
+        return packed_attention(*args, sliding_window=sliding_window, **kwargs)
+
+    AttentionInterface.register(NAME, noting)
+    try:
+        yield passed
+    finally:
+        AttentionInterface.register(NAME, packed_attention)
+
+
+def _has_window(text: Any) -> bool:
+    """Return whether a layer of a text model may attend to a window alone."""
+    return bool(getattr(text, "sliding_window", None)) and "sliding_attention" in layer_kinds(text)
 
 
 def _switch(lm: Any, name: str, rows: list[TrainingSample], what: str) -> str:

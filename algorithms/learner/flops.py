@@ -10,7 +10,7 @@ from torch import nn
 
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.nf4 import NF4Linear
-from algorithms.models.composite import layer_configs
+from algorithms.models.composite import layer_configs, layer_kinds
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,10 @@ def _pairs(length: int, window: int | None) -> float:
 
 
 def _attention_of(config: Any) -> tuple[AttentionShape, ...]:
-    kinds: Sequence[str] = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
     window = getattr(config, "sliding_window", None)
     return tuple(
         AttentionShape(_width(layer), window if kind == "sliding_attention" else None)
-        for kind, layer in zip(kinds, layer_configs(config), strict=True)
+        for kind, layer in zip(layer_kinds(config), layer_configs(config), strict=True)
         if kind != "linear_attention"  # its products grow with the tokens, as those of other weights
     )
 
@@ -170,11 +169,12 @@ def _width(layer: Any) -> int:
     return int(layer.num_attention_heads * head_size)
 
 
-# Dense bfloat16 with float32 accumulation, in TFLOP/s, from the data sheets. The first name that is part of the
-# device's own name counts: variants stand before their family.
+# Dense bfloat16 with float32 accumulation, in TFLOP/s, from the data sheets. The first name whose words are
+# in the device's own name counts: variants stand before their family.
 PEAK_TFLOPS = {
     "GB200": 2500.0,
     "B200": 2250.0,
+    "H200 NVL": 835.0,
     "H200": 989.0,
     "GH200": 989.0,
     "H100 PCIe": 756.0,
@@ -232,7 +232,8 @@ def peak_flops(device: str | None, dtype: str) -> float | None:
     """
     if device is None or dtype != "bfloat16":
         return None
-    return next((tera * 1e12 for name, tera in PEAK_TFLOPS.items() if name in device), None)
+    words = f" {device.replace('-', ' ')} "
+    return next((tera * 1e12 for name, tera in PEAK_TFLOPS.items() if f" {name} " in words), None)
 
 
 def model_flops_utilization(flops: float, seconds: float, devices: int, peak: float | None) -> float | None:

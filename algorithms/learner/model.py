@@ -12,7 +12,7 @@ from transformers.pytorch_utils import Conv1D
 
 from algorithms.config.errors import ConfigError
 from algorithms.learner.sharding import whole
-from algorithms.models.causal_lm import load_causal_lm
+from algorithms.models.causal_lm import load_causal_lm, recomputes
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -43,7 +43,7 @@ class CausalLMModule(TorchRLModule):
                 add_adapter(self.lm, rank=rank, alpha=settings["lora_alpha"], targets=settings["lora_targets"])
             except ValueError as error:
                 raise ConfigError(f"rl_module.lora_targets: {error}") from error
-        if settings.get("gradient_checkpointing"):
+        if recomputes(self.lm, settings.get("gradient_checkpointing", False)):
             self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:

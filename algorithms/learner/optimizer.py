@@ -2,13 +2,13 @@
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from algorithms.learner.sharding import put
+from algorithms.utils.machine import cores
 from algorithms.utils.process import logger_level
 
 # The state of a bfloat16 parameter has the lower 16 bits of its float32 value.
@@ -143,13 +143,7 @@ def step_threads(num_threads: int | None, learners: int) -> int:
         num_threads: `learners.num_threads`; None: an equal share of this machine's cores.
         learners: that may step on this machine at the same time.
     """
-    return num_threads or max(1, _cores() // max(1, learners))
-
-
-def _cores() -> int:
-    """Return the cores that this process may use; all of the machine's where the system, such as macOS, names none."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return num_threads or max(1, cores() // max(1, learners))
 
 
 @contextlib.contextmanager

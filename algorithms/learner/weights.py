@@ -39,6 +39,19 @@ def full_shapes(lm: Any) -> dict[str, tuple[int, ...]]:
     return {name.replace(BASE, "."): tuple(tensor.shape) for name, tensor in _of_model(lm)}
 
 
+def float32_names(lm: Any) -> frozenset[str]:
+    """Return the names in `full_weights` of what engines may hold in float32, whatever the dtype of the others.
+
+    These are what transformers keeps so, such as a router's biases, and all vectors, which weigh nothing.
+    """
+    return frozenset(name.replace(BASE, ".") for name, tensor in _of_model(lm) if _keeps_float32(lm, name, tensor))
+
+
+def _keeps_float32(lm: Any, name: str, tensor: torch.Tensor) -> bool:
+    kept = getattr(lm, "_keep_in_fp32_modules_strict", None) or ()
+    return tensor.ndim < 2 or any(part in name.replace(BASE, ".") for part in kept)
+
+
 def _of_model(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield names and tensors without the adapter's; of a quantized layer's weight an empty one of its shape."""
     for name, tensor in lm.state_dict().items():
@@ -163,6 +176,10 @@ class LearnerTensors:
     def policy_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return names and whole shapes of the engines' weights, in `policy_tensors`' order, without gathering."""
         return adapter_shapes(self.lm) if self.sends_adapter else full_shapes(self.lm)
+
+    def policy_float32(self) -> frozenset[str]:
+        """Return the names in `policy_shapes` of what engines may hold in float32."""
+        return frozenset() if self.sends_adapter else float32_names(self.lm)
 
     def policy_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the engines' weights: the adapter's, or all of them, see `full_weights`."""

@@ -34,6 +34,7 @@ class AdclSampler(QuerySampler):
 
     section = "adcl"
     settings_class = AdclSettings
+    by_query = ("order", "rates")
     tags = {"adcl/measured": 0.0, "adcl/pass_rate": 0.0}
     settings: AdclSettings
 

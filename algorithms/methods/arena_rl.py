@@ -48,6 +48,7 @@ class ArenaRL(Mechanism):
     section = "arena_rl"
     settings_class = ArenaRLSettings
     tags = {"arena_rl/comparisons": 0.0}
+    conflicts = {"ranking": "both decide what a truncated response is paid"}
     settings: ArenaRLSettings
 
     def __init__(self, settings: ArenaRLSettings, services: Services) -> None:

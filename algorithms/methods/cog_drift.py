@@ -37,6 +37,7 @@ class CogDrift(Mechanism):
 
     section = "cog_drift"
     settings_class = CogDriftSettings
+    by_query = ("levels",)
     tags = {"cog_drift/variants": 0.0, "cog_drift/moved": 0.0, "cog_drift/open": 0.0}
     # Its second round poses the query itself, whatever form was answered greedily.
     conflicts = {"self_filter": "it samples queries in their original form"}

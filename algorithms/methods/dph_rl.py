@@ -55,6 +55,7 @@ class DphRl(Mechanism):
 
     section = "dph_rl"
     settings_class = DphRlSettings
+    by_query = ("seen",)
     tags = {"dph_rl/kept": 0.0, "dph_rl/rehearsed": 0.0, "dph_rl/divergence": 0.0, "dph_rl/left_out": 0.0}
     settings: DphRlSettings
 

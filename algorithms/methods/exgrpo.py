@@ -34,6 +34,7 @@ class ExGrpoSampler(EpochSampler):
 
     section = "exgrpo"
     settings_class = ExGrpoSettings
+    by_query = ("rates",)
     tags = {"exgrpo/candidates": 0.0, "exgrpo/started": 0.0}
     settings: ExGrpoSettings
 

@@ -8,7 +8,9 @@ import numpy as np
 from algorithms.config.errors import ConfigError
 from algorithms.grpo.advantages import group_advantages
 from algorithms.grpo.mechanism import Group, Mechanism, Services, Settings, StepBatch, setting
+from algorithms.grpo.rewards import added_rewards
 from algorithms.grpo.types import baseline_groups
+from algorithms.rollout.types import TRUNCATED
 from r3env.envs.function_loading import labels
 
 EPS = 1e-4
@@ -50,16 +52,9 @@ class GDPO(Mechanism):
     @classmethod
     def check(cls, settings: GDPOSettings, config: Any) -> None:
         """Raise ConfigError for rewards that would not act."""
-        reward, training = config.reward_settings, config.training_settings
-        acting = {
-            "reward.length_bonus": reward.length_bonus,
-            "reward.overlong_penalty": reward.overlong_penalty,
-            "training.beta": training.beta if training.kl_in == "reward" else 0.0,
-        }
-        for name, value in acting.items() if settings.enabled else ():
-            if value:
-                fix = "training.kl_in=loss" if name == "training.beta" else f"{name}=0"
-                raise ConfigError(f"{name}: {value:g} has no effect with gdpo, which reads functions alone; fix: {fix}")
+        if settings.enabled and (added := added_rewards(config)):
+            name, value, fix = added[0]
+            raise ConfigError(f"{name}: {value:g} has no effect with gdpo, which reads functions alone; fix: {fix}")
 
     def is_informative(self, group: Group) -> bool:
         """Return whether a function's rewards differ, be all correct or all incorrect."""
@@ -98,7 +93,7 @@ def rewards_of(group: Group) -> list[Mapping[str, float]]:
     if any(each.replayed or each.shaped_reward is not None or not each.rollout.rewards for each in samples):
         return [{"": each.training_reward} for each in samples]
     rollouts = [each.rollout for each in samples]
-    return [dict.fromkeys(one.rewards, 0.0) if one.verdict == "truncated" else one.rewards for one in rollouts]
+    return [dict.fromkeys(one.rewards, 0.0) if one.verdict == TRUNCATED else one.rewards for one in rollouts]
 
 
 def weights_of(options: Mapping[str, Any]) -> dict[str, float]:

@@ -44,6 +44,7 @@ class Gdro(Mechanism):
 
     section = "gdro"
     settings_class = GdroSettings
+    by_query = ("rates", "bins")
     tags = {"gdro/hardest": 0.0, "gdro/easiest": 0.0, "gdro/largest": 0.0}
     settings: GdroSettings
 

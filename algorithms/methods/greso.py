@@ -35,6 +35,7 @@ class GresoSampler(EpochSampler):
 
     section = "greso"
     settings_class = GresoSettings
+    by_query = ("runs",)
     tags = {"greso/p_easy": 0.0, "greso/p_hard": 0.0, "greso/skipped": 0.0}
     settings: GresoSettings
 

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from algorithms.config.errors import ConfigError
 from algorithms.grpo.advantages import AdvantageEstimator, group_advantages, mean_advantages
 from algorithms.grpo.mechanism import Group, Sample, Settings, setting
+from algorithms.grpo.rewards import added_rewards
 from algorithms.rollout.types import Turn
 
 EPS = 1e-6
@@ -55,9 +57,26 @@ class HGPOAdvantage(AdvantageEstimator):
     per_token = True
     settings: HGPOSettings
 
+    @classmethod
+    def check(cls, settings: HGPOSettings, config: Any) -> None:
+        """Raise ConfigError for rewards that only the response's own advantage would read, where it weighs nothing."""
+        fixes = [fix for *_, fix in added_rewards(config)]
+        fixes += ["ranking.enabled=false"] if "ranking" in config.enabled_mechanisms() else []
+        if fixes and not settings.episode_weight:
+            name = fixes[0].partition("=")[0]
+            raise ConfigError(
+                f"{name}: has no effect with hgpo.episode_weight=0, which compares the rewards of turns alone; "
+                f"fix: {fixes[0]}, or hgpo.episode_weight=1"
+            )
+
     def is_informative(self, group: Group) -> bool:
         """Return whether turns of the group differ, whatever came of them in the end."""
         return any(self._turn_advantages(group).values())
+
+    @classmethod
+    def divides_by_own_std(cls, group: Group) -> bool:
+        """Return True: the whole responses' advantages are GRPO's."""
+        return True
 
     def advantages(self, group: Group) -> list[np.ndarray]:
         """Return float32 [L] of each member."""
@@ -68,6 +87,7 @@ class HGPOAdvantage(AdvantageEstimator):
             episodes = group_advantages(rewards, std_scale=group.std_scale, std_floor=group.std_floor)
         by_place, found = self._turn_advantages(group), []
         for member, sample in enumerate(group.samples):
+            sample.optional |= not weight and not sample.rollout.turns  # a stored one would only dilute the others
             tokens = np.zeros(len(sample.rollout.tokens))
             for number, turn in enumerate(sample.rollout.turns):
                 tokens[turn.start : turn.end] = by_place.get((member, number), 0.0)

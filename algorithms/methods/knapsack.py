@@ -39,6 +39,7 @@ class Knapsack(Mechanism):
 
     section = "knapsack"
     settings_class = KnapsackSettings
+    by_query = ("rates",)
     tags = {"knapsack/largest": 0.0, "knapsack/mixed": 0.0}
     conflicts = {"gdro": "both decide how many responses each of a step's queries gets"}
     settings: KnapsackSettings

@@ -35,6 +35,7 @@ class MedGRPO(Mechanism):
     section = "med_grpo"
     settings_class = MedGRPOSettings
     tags = {"med_grpo/parts": 0.0, "med_grpo/lowest_median": 0.0, "med_grpo/highest_median": 0.0}
+    conflicts = {"ranking": "it would pay what ranking has paid by its own scale"}
     settings: MedGRPOSettings
 
     def __init__(self, settings: MedGRPOSettings, services: Services) -> None:

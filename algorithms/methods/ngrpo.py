@@ -38,6 +38,11 @@ class NGRPOAdvantage(AdvantageEstimator):
         """Return whether the group has no success: the virtual one is its opposite."""
         return not group.any_correct
 
+    @classmethod
+    def divides_by_own_std(cls, group: Group) -> bool:
+        """Return whether there is no virtual response."""
+        return group.any_correct
+
     def advantages(self, group: Group) -> np.ndarray:
         """Return float64 [G]: the virtual response's own is left out.
 

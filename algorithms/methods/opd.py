@@ -1,10 +1,11 @@
 """On-policy distillation: a teacher scores each token that the policy wrote."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
+from algorithms.config.errors import ConfigError
 from algorithms.grpo.mechanism import Group, Mechanism, Services, Settings, StepBatch, setting
 from algorithms.methods.logprob_gaps import bounded, gap_metrics, per_token
 
@@ -47,6 +48,16 @@ class OPD(Mechanism):
     tags = {"opd/gap": 0.0, "opd/gap_size": 0.0, "opd/capped": 0.0}
     uses_teacher = True
     settings: OPDSettings
+
+    @classmethod
+    def check(cls, settings: OPDSettings, config: Any) -> None:
+        """Raise ConfigError for a KL in a reward that weighs nothing."""
+        training = config.training_settings
+        if settings.enabled and not settings.reward and training.kl_in == "reward" and training.beta:
+            raise ConfigError(
+                f"training.beta: {training.beta:g} in the reward has no effect with opd.reward=0, which leaves the "
+                "reward out; fix: training.kl_in=loss"
+            )
 
     def __init__(self, settings: OPDSettings, services: Services) -> None:
         super().__init__(settings, services)

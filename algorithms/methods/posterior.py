@@ -31,6 +31,7 @@ class PosteriorSampler(QuerySampler):
 
     section = "posterior"
     settings_class = PosteriorSettings
+    by_query = ("a", "b")
     tags = {"posterior/mean": 0.5, "posterior/mixed": 0.0}
     settings: PosteriorSettings
 

@@ -1,9 +1,11 @@
 """RL-ZVP: learn from groups of equal rewards too, token by token, by the entropy of each sampled token."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from algorithms.config.errors import ConfigError
 from algorithms.grpo.advantages import AdvantageEstimator, group_advantages
 from algorithms.grpo.mechanism import Group, Sample, Settings, setting
 
@@ -31,6 +33,16 @@ class ZVPAdvantage(AdvantageEstimator):
     per_token = True
     divides_by_std = True
     settings: ZVPSettings
+
+    @classmethod
+    def check(cls, settings: ZVPSettings, config: Any) -> None:
+        """Raise ConfigError for a KL in the reward, with which no group's rewards are equal."""
+        training = config.training_settings
+        if training.kl_in == "reward" and training.beta:
+            raise ConfigError(
+                f"training.beta: {training.beta:g} in the reward leaves no group of equal rewards, which rl_zvp is "
+                "for; fix: training.kl_in=loss"
+            )
 
     def needs(self, group: Group) -> Sequence[Sample]:
         """Return the members of a homogeneous group, whose entropies `advantages` reads."""

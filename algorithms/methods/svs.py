@@ -110,7 +110,7 @@ class SvS(Mechanism):
         original, prompts = self.services.query(group.prompt.uid).problem.split(), []
         for sample in group.samples:
             problem = _written(last_text(sample.rollout))
-            if problem and problem.split() != original:
+            if problem and problem.split() != original and not sample.rollout.truncated:
                 prompts.append(Prompt(group.prompt.uid, PROBLEM, problem=problem))
                 self.writers[id(prompts[-1])] = sample
         self.metrics["svs/written"] += len(group.samples)

@@ -35,6 +35,7 @@ class VasSampler(QuerySampler):
 
     section = "vas"
     settings_class = VasSettings
+    by_query = ("rates", "varied", "weights")
     tags = {"vas/weight": 0.0, "vas/mixed": 0.0}
     settings: VasSettings
 

@@ -33,6 +33,7 @@ class WindowSampler(EpochSampler):
 
     section = "window"
     settings_class = WindowSettings
+    by_query = ("rates",)
     tags = {"window/share": 1.0}
     settings: WindowSettings
 

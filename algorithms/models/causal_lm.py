@@ -13,6 +13,8 @@ from algorithms.models.composite import RENAMES, is_composite, text_config
 from algorithms.models.products import use_onednn
 from algorithms.utils.process import logger_level
 
+_logger = logging.getLogger(__name__)
+
 
 def read_config(model: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
     """Return the configuration of the model that is trained.
@@ -33,6 +35,14 @@ def empty_causal_lm(config: Any, trust_remote_code: bool = False) -> Any:
 
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+
+
+def recomputes(lm: Any, asked: bool) -> bool:
+    """Return whether a model recomputes activations in the backward pass: where that is asked, and it can."""
+    if asked and not lm.supports_gradient_checkpointing:
+        name = type(lm).__name__
+        _logger.warning("rl_module.gradient_checkpointing: %s cannot recompute activations and keeps them", name)
+    return bool(asked and lm.supports_gradient_checkpointing)
 
 
 def load_causal_lm(model: str, dtype: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:

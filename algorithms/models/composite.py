@@ -72,6 +72,13 @@ def layer_configs(config: Any) -> list[Any]:
     return [config] * config.num_hidden_layers
 
 
+def layer_kinds(config: Any) -> list[str]:
+    """Return what each layer attends to, in transformers' words; without them a window is that of all layers."""
+    windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    of_all = "sliding_attention" if windowed else "full_attention"
+    return list(getattr(config, "layer_types", None) or [of_all] * config.num_hidden_layers)
+
+
 def text_name(name: str) -> str | None:
     """Return the name in the text model of a composite model's weight; None if the weight is not part of it."""
     if not name.startswith(_TEXT):

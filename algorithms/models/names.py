@@ -48,6 +48,8 @@ class ModelFacts:
         short_context: tokens from which on a batch turns all of its positions otherwise (longrope); None: none do.
         text_of: the composite model whose text model this is; None for a model of text alone.
         head: weights of the output head; 0 if unknown.
+        kept: of each layer, the numbers that it keeps of a token and the most tokens that it keeps them of (None: all);
+            empty: of every layer keys and values of all tokens.
         linear: of all linear layers but the head, by the end of their names: inputs and outputs, and weights, summed.
     """
 
@@ -63,6 +65,7 @@ class ModelFacts:
     linear: tuple[tuple[str, int, int], ...] = field(default=(), compare=False)
     short_context: int | None = None
     head: int = field(default=0, compare=False)
+    kept: tuple[tuple[int, int | None], ...] = field(default=(), compare=False)
 
     def weight_bytes(self, dtype: str) -> int:
         """Return the bytes of one copy of the weights."""
@@ -83,6 +86,11 @@ class ModelFacts:
     def cache_bytes(self, tokens: int, dtype: str) -> int:
         """Return the bytes of keys and values of this many tokens, if all layers attend to everything."""
         return 2 * self.layers * self.kv_heads * self.head_size * tokens * BYTES[dtype]
+
+    def least_cache_bytes(self, tokens: int, dtype: str) -> int:
+        """Return the bytes of what layers have to keep of this many tokens, each of its window alone."""
+        kept = sum(size * (tokens if window is None else min(tokens, window)) for size, window in self.kept)
+        return kept * BYTES[dtype] if self.kept else self.cache_bytes(tokens, dtype)
 
 
 @contextmanager
@@ -284,6 +292,7 @@ def model_facts(name: str, path: str, revision: str | None = None, trust_remote_
         composite_name,
         is_composite,
         layer_configs,
+        layer_kinds,
         text_config,
     )
 
@@ -299,7 +308,8 @@ def model_facts(name: str, path: str, revision: str | None = None, trust_remote_
     if is_composite(config) and os.path.isdir(path):
         check_text_weights(Path(path), name, model)
     # The largest, where layers differ.
-    layer = max(layer_configs(text), key=lambda one: _kv_heads(one) * _head_size(one))
+    layers = layer_configs(text)
+    layer = max(layers, key=lambda one: _kv_heads(one) * _head_size(one))
     return ModelFacts(
         name=name,
         architecture=type(model).__name__,
@@ -313,7 +323,20 @@ def model_facts(name: str, path: str, revision: str | None = None, trust_remote_
         linear=_linear(model),
         short_context=_short_context(text),
         head=0 if (head := _head(model)) is None else head.weight.numel(),
+        kept=tuple(_kept(text, layer_kinds(text), layers)),
     )
+
+
+def _kept(text: Any, kinds: Sequence[str], layers: Sequence[Any]) -> Iterator[tuple[int, int | None]]:
+    """Yield what each layer keeps of a token and of how many; a recurrent one keeps nothing that grows."""
+    windows = {
+        "sliding_attention": getattr(text, "sliding_window", None),
+        "chunked_attention": getattr(text, "attention_chunk_size", None),
+    }
+    for kind, layer in zip(kinds, layers, strict=True):
+        compressed = getattr(layer, "kv_lora_rank", None)  # of multi-head latent attention
+        size = compressed + layer.qk_rope_head_dim if compressed else 2 * _kv_heads(layer) * _head_size(layer)
+        yield (size, windows.get(kind)) if "attention" in kind and kind != "linear_attention" else (0, None)
 
 
 def _linear(model: Any) -> tuple[tuple[str, int, int], ...]:
@@ -331,7 +354,10 @@ def _linear(model: Any) -> tuple[tuple[str, int, int], ...]:
 
 
 def _kv_heads(layer: Any) -> int:
-    return int(getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads)
+    if getattr(layer, "multi_query", False) and not getattr(layer, "new_decoder_architecture", False):
+        return 1
+    named = getattr(layer, "num_key_value_heads", None) or getattr(layer, "num_kv_heads", None)
+    return int(named or layer.num_attention_heads)
 
 
 def _head_size(layer: Any) -> int:

@@ -15,7 +15,7 @@ from algorithms.learner.batch import TrainingSample, packed_batch, padded_batch,
 from algorithms.learner.chunked_logprobs import CHUNK, CHUNK_ON_GPU
 from algorithms.learner.model import set_update_mode
 from algorithms.learner.prompt_groups import KEYS_PER_TOKEN
-from algorithms.models.causal_lm import read_config
+from algorithms.models.causal_lm import read_config, recomputes
 from algorithms.models.names import ModelFacts, resolve_model
 from algorithms.preflight.context_window import ContextUse
 
@@ -56,16 +56,22 @@ def activation_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse) -
     try:
         module, training, learners = config.rl_module_settings, config.training_settings, config.learners_settings
         shared = learners.share_prompts and training.group_size > 1
-        of_activations = module.model_dump_json(include=_OF_ACTIVATIONS)
         group = training.group_size if shared else 1
-        kept, counted = _kept_bytes(of_activations, learners.packing, group, min(use.plain, _COUNTED))
+
+        def kept(recomputes: bool) -> float:
+            asked = module.changed("rl_module", {"gradient_checkpointing": recomputes})
+            of_activations = asked.model_dump_json(include=_OF_ACTIVATIONS)
+            return tokens * _kept_a_token(of_activations, learners.packing, group, min(use.plain, _COUNTED))
+
+        held = kept(module.gradient_checkpointing)
+        layer = kept(False) / model.layers if module.gradient_checkpointing else 0.0  # one at a time is recomputed
     except Exception:  # of a model with code of its own, anything
         return None
     slack, chunk = (1.0, CHUNK_ON_GPU) if config.learners_settings.num_gpus_per_learner else (_HEAP, CHUNK)
     logits = int(_LOGITS_COPIES * chunk * 4 * (model.vocabulary or 0))
     # The gradient of a trained head is summed in float32, whatever the weights are, beside that of other micro-batches.
     head = 0 if module.lora_rank else 4 * model.head
-    return int(slack * kept * tokens / counted) + logits + head
+    return int(slack * held + max(slack * layer, logits)) + head
 
 
 def full_loss_bytes(module: RLModuleSettings, rows: int, length: int) -> int | None:
@@ -92,8 +98,10 @@ def _computing_in(module: RLModuleSettings) -> contextlib.AbstractContextManager
 
 
 @functools.lru_cache
-def _kept_bytes(settings: str, packing: bool, group: int, length: int) -> tuple[int, int]:
-    """Return the bytes that a forward pass keeps, and for how many tokens.
+def _kept_a_token(settings: str, packing: bool, group: int, length: int) -> float:
+    """Return the bytes that a forward pass keeps for a token.
+
+    Copies of the weights in a lower precision are no part of it: a longer batch has no more of them.
 
     Args:
         settings: of the model, as JSON.
@@ -102,13 +110,25 @@ def _kept_bytes(settings: str, packing: bool, group: int, length: int) -> tuple[
         length: tokens of a row.
     """
     module = RLModuleSettings.model_validate_json(settings)
+    kept, tokens = _kept_bytes(module, packing, group, length, 1)
+    if module.dtype == "float32":
+        return kept / tokens
+    more, of = _kept_bytes(module, packing, group, length, 2)
+    return (more - kept) / (of - tokens)
+
+
+def _kept_bytes(module: RLModuleSettings, packing: bool, group: int, length: int, times: int) -> tuple[int, int]:
+    """Return the bytes that the pass of a batch, so many times as large, keeps, and for how many tokens."""
     with FakeTensorMode():
         lm = _model(module)
         packed = packing and _packs(lm.config)
         shared = packed and group > 1
         if packed:
             lm.set_attn_implementation(NAME)
-        rows = _most_copies(group) if shared else [_row(1, length - 1)] * max(1, _COUNTED // length)
+        if shared:
+            rows = [row for number in range(times) for row in _most_copies(group, number)]
+        else:
+            rows = [_row(1, length - 1)] * max(1, _COUNTED // length) * times
         make = shared_batch if shared else packed_batch if packed else padded_batch
         batch = make(rows, torch.device("cpu"))
         kept = _Kept(lm)
@@ -117,15 +137,15 @@ def _kept_bytes(settings: str, packing: bool, group: int, length: int) -> tuple[
     return sum(kept.sizes.values()), batch.real
 
 
-def _row(prompt: int, response: int) -> TrainingSample:
-    return TrainingSample(np.zeros(prompt + response, np.int32), np.arange(prompt + response) >= prompt)
+def _row(prompt: int, response: int, token: int = 0) -> TrainingSample:
+    return TrainingSample(np.full(prompt + response, token, np.int32), np.arange(prompt + response) >= prompt)
 
 
-def _most_copies(group: int) -> list[TrainingSample]:
+def _most_copies(group: int, token: int) -> list[TrainingSample]:
     """Return a group whose attention copies its prompt's keys as often as a micro-batch of its tokens allows."""
     group = min(group, _COUNTED // 32)
     prompt = min((KEYS_PER_TOKEN - 1) * _COUNTED // group, _COUNTED - group)
-    return [_row(prompt, (_COUNTED - prompt) // group)] * group
+    return [_row(prompt, (_COUNTED - prompt) // group, token)] * group
 
 
 def _model(module: RLModuleSettings) -> Any:
@@ -133,7 +153,7 @@ def _model(module: RLModuleSettings) -> Any:
     lm: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=module.trust_remote_code)
     if getattr(config, "attn_logit_softcapping", None):
         lm.set_attn_implementation("eager")  # as it is loaded
-    if module.gradient_checkpointing:
+    if recomputes(lm, module.gradient_checkpointing):
         lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     set_update_mode(lm)
     return lm

@@ -14,6 +14,8 @@ from algorithms.config.errors import ConfigError, close_match, shown
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import chat_format, load_tokenizer
 from r3env import chat
+from r3env.reasoning import response_text
+from r3env.tools.calls import find_calls
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -28,6 +30,7 @@ _TOO_LARGE = 3  # exit code of a fork that found no more memory
 _STALLED_S = 120.0
 _LOOK_S = 0.005
 _RESULT = "THERESULTSTANDSHERE"  # stands for what a tool returns while the template is rendered
+_ANSWER = "\u00a7"  # and this for an answer; no call begins with it
 
 
 def check_chat(config: "BaseConfig", tokenizer: Any) -> None:
@@ -128,14 +131,40 @@ def check_tools(config: "BaseConfig", tokenizer: Any, form: chat.ChatFormat) -> 
     except Exception as error:  # a template is a program that somebody else wrote
         problem = f"refuses tools ({next(iter(str(error).splitlines()), type(error).__name__)})"
     else:
-        if name in shown_tools and _RESULT in shown_result:
+        if name not in shown_tools:
+            problem = "leaves out the tools"
+        elif unread := _unread_call(tokenizer, form, name):
+            problem = f"has calls written as {shown(unread)}, which are not read"
+        elif _RESULT not in shown_result:
+            problem = "leaves out the turns of tools"
+        else:
             return
-        problem = "leaves out the tools" if name not in shown_tools else "leaves out the turns of tools"
     model = shown(config.rl_module_settings.model)
     raise ConfigError(
         f"environment.options.tools: the chat template of {model} {problem}; fix: "
         "environment.options.show_tools=prompt, or a model whose template has them, such as Qwen/Qwen3-0.6B"
     )
+
+
+def _unread_call(tokenizer: Any, form: "chat.ChatFormat", name: str) -> str:
+    """Return a call as the template writes it if it is none for rollouts; "" if it is one, or the template has none."""
+    given = {"tools": [dict(tool) for tool in form.tools], "tokenize": False, **form.template_kwargs}
+    written = ""
+    for arguments in ({"a": 1}, '{"a": 1}'):  # templates take one or the other
+        call = {"type": "function", "id": "call00000", "function": {"name": name, "arguments": arguments}}
+        says, calls = {"content": _ANSWER}, {"content": "", "tool_calls": [call]}
+        pair = [[{"role": "user", "content": "Q"}, {"role": "assistant", **turn}] for turn in (says, calls)]
+        try:
+            answered, called = (tokenizer.apply_chat_template(turns, **given) for turns in pair)
+        except Exception:  # a template is a program that somebody else wrote
+            continue
+        behind = len(os.path.commonprefix([answered[::-1], called[::-1]]))
+        own = called[len(os.path.commonprefix([answered, called])) : len(called) - behind]
+        text = response_text(tokenizer, tokenizer.encode(own, add_special_tokens=False)).strip()
+        if any(call.name == name and not call.problem for call in find_calls(text)):
+            return ""
+        written = text if name in text else written
+    return written
 
 
 def _check_kwargs(config: "BaseConfig", tokenizer: Any) -> None:

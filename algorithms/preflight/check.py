@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import platform
 from typing import TYPE_CHECKING
 
 from algorithms.config.errors import ConfigError, shown
@@ -17,7 +18,7 @@ from algorithms.preflight.context_window import (
 )
 from algorithms.preflight.description import CheckResult, describe
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
-from algorithms.preflight.fitting import gpu_shortage, validate_cache
+from algorithms.preflight.fitting import gpu_shortage, open_context, validate_cache
 from algorithms.preflight.memory import gpu_memory
 from algorithms.preflight.resources import (
     USE_A_GPU,
@@ -72,8 +73,10 @@ def validate_inputs(config: "BaseConfig") -> ModelFacts | None:
 
 
 def measure_engine(config: "BaseConfig") -> None:
-    """Measure a vLLM engine's start arguments, if no check has."""
-    if config.env_runners_settings.engine == "vllm" and config.measured.engine_length is None:
+    """Measure a vLLM engine's start arguments, if no check has on this machine."""
+    measured = config.measured  # by a checkpoint of another machine, perhaps, whose cache held another context
+    known = measured.engine_context is not None and measured.host == platform.node()
+    if config.env_runners_settings.engine == "vllm" and not known:
         model = validate_model(config)
         if model is not None:
             validate_sequences(config, model, validate_environment(config))
@@ -92,6 +95,8 @@ def validate_sequences(config: "BaseConfig", model: ModelFacts, environment: Env
     validate_vllm_model(config, model)
     config.measured.engine_length = engine_length(config, model.context, use)
     validate_cache(config, model, use)
+    config.measured.host = platform.node()
+    open_context(config, model, several=environment.max_turns > 1 or environment.has_own_end)
     return use
 
 

@@ -10,7 +10,7 @@ from algorithms.config.placement import WAYS, engine_in_int8, placement, sends_a
 from algorithms.models.names import ModelFacts
 from algorithms.preflight.activations import activation_bytes, microbatch_tokens
 from algorithms.preflight.chat_template import prompt_lines
-from algorithms.preflight.context_window import ContextUse
+from algorithms.preflight.context_window import FEEDBACK_TOKENS, ContextUse
 from algorithms.preflight.environments import EnvironmentFacts
 from algorithms.preflight.fitting import NOT_ENOUGH, gpu_shortage, needed_gpu_bytes
 from algorithms.preflight.gpus import other_card
@@ -39,6 +39,7 @@ from algorithms.preflight.resources import (
     vllm_is_installed,
 )
 from algorithms.preflight.trial import DOUBTFUL
+from algorithms.utils.machine import memory_bytes
 from r3env.printable import printable
 
 if TYPE_CHECKING:
@@ -249,6 +250,9 @@ def _model_lines(
         over = model.context is not None and use.longest > model.context
         cut = f", more than the model's {model.context}: attempts are then quoted in part, and answers may be cut off"
         yield "", f"up to {use.longest} tokens with further turns{cut if over else ''}"
+    started, expected = config.measured.engine_context or 0, config.measured.engine_length or 0
+    if started > expected:
+        yield "", f"vLLM has room for {started}: an environment may write more than {FEEDBACK_TOKENS} tokens at a time"
 
 
 def _learner_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, activations: int | None) -> str:
@@ -287,7 +291,7 @@ def _process_memory(
         if count
     ]
     text = f"{', '.join(texts)} at most, libraries included"
-    there, memory = available(), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    there, memory = available(), memory_bytes()
     if there is None or there.where != "this machine":
         return text, True
     enough = sum(max(count, 0) * (LIBRARIES_BYTES + size) for _, count, size in processes) <= memory
@@ -311,7 +315,9 @@ def _data_lines(config: "BaseConfig", environment: EnvironmentFacts) -> Iterator
 def evaluation_text(config: "BaseConfig", held_out: int | None, when: str) -> str:
     """Write what is evaluated on, given the number of held-out problems (None: not fetched)."""
     evaluation = config.evaluation_settings
-    name = evaluation.environment_arguments().get("data") or "the training problems"
+    by_part = evaluation.data if isinstance(evaluation.data, dict) else {}
+    parts = ", ".join(f"{name} {source}" for name, source in by_part.items())
+    name = parts or evaluation.environment_arguments().get("data") or "the training problems"
     if held_out is None:
         return f"{name}: {_NOT_FETCHED}"
     problems = min(held_out, evaluation.limit or held_out)

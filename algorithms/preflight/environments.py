@@ -19,7 +19,7 @@ from algorithms.preflight.held_out import check_held_out
 from algorithms.preflight.trial import may_have_functions, sum_decides, try_out
 from r3env.agents.types import Policy
 from r3env.data.sources import DataError, parse_source
-from r3env.opening import EnvIdError, NotRegisteredError, check_id, first_turns
+from r3env.opening import EnvIdError, NotRegisteredError, check_id, first_turns, first_turns_of_forms
 from r3env.registry import OptionError, UnreachableError, constructor_parameters, to_make
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class EnvironmentFacts:
             precede one, all of them.
         guidance: the user turn that asks for a second attempt.
         max_turns: answers that the policy may give in an episode.
+        has_own_end: whether it may give more.
         first_prompt: the turns of the first query; empty where no query was read.
         tools: what the policy may call, see `VerifiableEnv.tools`.
         trial: what a few answers got, in a line; empty: none was given.
@@ -58,6 +59,7 @@ class EnvironmentFacts:
     prompts: Sequence[Opening] = ()
     guidance: str = ""
     max_turns: int = 1
+    has_own_end: bool = False
     first_prompt: Sequence[Mapping[str, str]] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     trial: str = ""
@@ -90,10 +92,12 @@ def _facts(config: "BaseConfig", fetch: bool, trial: bool, opened: contextlib.Ex
     uids = _queries(environment, "environment", settings.data, fetch)
     _check_concurrency(config, environment)
     prompts, held_out_uids = user_prompts(environment, uids or ()), uids
-    if evaluation.environment_arguments():
+    if evaluation.data or evaluation.columns:
         held_out = _make(settings.id, evaluation.held_out(arguments), "evaluation")
         opened.callback(held_out.close)
-        held_out_uids = _queries(held_out, "evaluation", evaluation.data or settings.data, fetch)
+        held_out_uids = _queries(
+            held_out, "evaluation", evaluation.environment_arguments().get("data", settings.data), fetch
+        )
         prompts += user_prompts(held_out, held_out_uids or ())
         if evaluation.data and uids and held_out_uids:
             generated = "columns" not in constructor_parameters(settings.id)
@@ -104,6 +108,7 @@ def _facts(config: "BaseConfig", fetch: bool, trial: bool, opened: contextlib.Ex
         prompts=longest_first(prompts),
         guidance=environment.reflection_guidance,
         max_turns=environment.max_turns,
+        has_own_end=environment.has_own_end,
         first_prompt=first_turns(environment, uids[0]) if uids else (),
         tools=environment.tools,
         trial=_tried(config, environment, uids or (), trial),
@@ -158,7 +163,7 @@ def user_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> list[Open
         ConfigError: the environment cannot make one.
     """
     try:
-        conversations = (first_turns(environment, uid) for uid in uids)
+        conversations = (turns for uid in uids for turns in first_turns_of_forms(environment, uid))
         return [turns if len(turns) > 1 else turns[-1]["content"] for turns in conversations]
     except Exception as error:  # prompt is the user's
         raise _refusal(f"{_WHERE}: {_line(error)}", error) from error

@@ -1,5 +1,7 @@
 """Whether a run fits on the GPUs that are there, and which settings would make it, by the counts of `--check`."""
 
+import bisect
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -14,6 +16,7 @@ from algorithms.preflight.gpus import BFLOAT16_CAPABILITY, found_gpus, other_car
 from algorithms.preflight.memory import (
     CACHE_OPTION,
     CACHE_VARIABLE,
+    CPU_CACHE_BYTES,
     CUDA_BYTES,
     cache_bytes,
     engine_needs,
@@ -22,11 +25,14 @@ from algorithms.preflight.memory import (
     sequence_bytes,
 )
 from algorithms.preflight.resources import available
+from algorithms.rollout.attempts import named_length
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
 
 NOT_ENOUGH = ": NOT ENOUGH"
+# Of vLLM: the blocks of its cache, and the tokens of a batch, which without chunked prefills hold the longest prompt.
+_BLOCKS, _BATCH = "num_gpu_blocks_override", "max_num_batched_tokens"
 # Ways that are named at most; each is one that suffices.
 _MOST_WAYS = 3
 # An engine's share of a GPU is suggested in such steps, with a step to spare.
@@ -64,6 +70,37 @@ def validate_cache(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> 
         f"{key}: leaves {max(0, cache) / 2**30:.2f} GiB for the cache, and one sequence of {length} tokens takes "
         f"{needed / 2**30:.2f} GiB; {shortage or f'fix: {more}, or {fix}'}"
     )
+
+
+def open_context(config: "BaseConfig", model: ModelFacts, *, several: bool) -> None:
+    """Note the context that a vLLM engine is started with: what is expected, and more where a conversation may need it.
+
+    What an environment writes between two answers is not known before it does. So a conversation has the model's
+    context, as far as half of the cache holds it and a learner's `token_budget` takes it; where the cache is that of a
+    GPU which is not here, and where a teacher reads it too, what is expected.
+
+    Args:
+        config: the configuration.
+        model: that is served.
+        several: whether an episode may have several turns.
+    """
+    measured, runners = config.measured, config.env_runners_settings
+    expected = measured.engine_context = measured.engine_length
+    cache = cache_bytes(config, model) if runners.engine == "vllm" else None
+    fixed = named_length(config) is not None or _BLOCKS in runners.vllm or config.teacher_settings is not None
+    if expected is None or cache is None or fixed or not several:
+        return
+    on_gpu = engine_is_on_gpu(config)
+    if not on_gpu and CACHE_OPTION not in runners.vllm:
+        cache = max(cache, CPU_CACHE_BYTES)
+    bounds = [model.context, model.short_context, runners.max_context_tokens, runners.vllm.get(_BATCH)]
+    bounds += [config.learners_settings.token_budget] if config.TRAINS else []
+    most = min((bound for bound in bounds if isinstance(bound, int)), default=expected)
+    too_long = bisect.bisect_right(range(most + 1), cache // 2, key=functools.partial(sequence_bytes, config, model))
+    measured.engine_context = max(expected, too_long - 1)
+    if not on_gpu:
+        needed = sequence_bytes(config, model, measured.engine_context)
+        measured.engine_cache_bytes = max(measured.engine_cache_bytes or 0, needed)
 
 
 def needed_gpu_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse | None) -> int:

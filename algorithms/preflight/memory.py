@@ -88,7 +88,7 @@ VLLM_SHARE = 0.92
 
 
 def least_gpu_bytes(config: "BaseConfig", model: ModelFacts, activations: int = 0, *, several: bool = True) -> int:
-    """Return what a GPU must have at least; of an engine's cache, a single sequence where its length is known.
+    """Return what a GPU must have at least, with the cache that its engine cannot do without (`engine_needs`).
 
     A GPU that engine and learner share needs room for the larger of two phases: the engine's share beside the learner
     at rest, and the update, beside the engine unless that sleeps. 0 where no GPU is used.
@@ -109,7 +109,10 @@ def least_gpu_bytes(config: "BaseConfig", model: ModelFacts, activations: int = 
     share = engine_share(config) or (VLLM_SHARE if config.env_runners_settings.engine == "vllm" else 1.0)
     if not shares_gpu(config):
         return int(max(update, engine / share))
-    generating, updating = (size / (1 - share) if share < 1 else size + weights for size in (rest, update))
+    if share < 1:
+        generating, updating = (size / (1 - share) for size in (rest, update))
+    else:  # the transformers engine frees its cache
+        generating, updating = rest + engine, update + weights
     return int(max(generating, update if engine_sleeps(config) else updating, engine / share))
 
 
@@ -118,14 +121,15 @@ def gpu_memory(config: "BaseConfig", model: ModelFacts) -> str:
     if not least_gpu_bytes(config, model):
         return ""
     update, weights = _learner_bytes(config, model), engine_weights(config, model)
-    share = engine_share(config) or VLLM_SHARE
     if shares_gpu(config):
-        rest = _learner_bytes(config, model, at_rest=True)
-        asleep = "nothing" if engine_sleeps(config) else "the same"
-        text = (
-            f"{gib(rest)} for a learner and {share:.0%} for an engine ({gib(weights)} weights, the rest cache); "
-            f"in an update {gib(update)} for the learner, {asleep} for the engine"
-        )
+        rest, asleep = _learner_bytes(config, model, at_rest=True), "nothing" if engine_sleeps(config) else "the same"
+        if config.env_runners_settings.engine == "vllm":
+            engine = f"{engine_share(config) or VLLM_SHARE:.0%} for an engine ({gib(weights)} weights, the rest cache)"
+        else:
+            cache = engine_needs(config, model) - weights
+            engine, asleep = f"{gib(weights)} weights and {gib(cache)} cache for an engine", "its weights"
+        text = f"{gib(rest)} for a learner and {engine}; in an update {gib(update)} for the learner"
+        text += f", {asleep} for the engine"
     else:
         text = f"{gib(update)} on a learner's, {gib(weights)} and the cache on an engine's"
     return f"{text}; at least {gib(least_gpu_bytes(config, model))}, without activations"
@@ -144,9 +148,18 @@ def engine_weights(config: "BaseConfig", model: ModelFacts) -> int:
 
 
 def engine_needs(config: "BaseConfig", model: ModelFacts) -> int:
-    """Return the bytes of an engine's weights and, where prompts were measured, vLLM's cache for a single sequence."""
-    known = config.env_runners_settings.engine == "vllm" and config.measured.engine_length is not None
-    return engine_weights(config, model) + (sequence_bytes(config, model) if known else 0)
+    """Return the bytes of an engine's weights and, where prompts were measured, of the cache that it cannot do without.
+
+    That is a single sequence's of vLLM, and of the transformers engine that of all which it decodes at once.
+    """
+    weights, length = engine_weights(config, model), config.measured.engine_length
+    if length is None:
+        return weights
+    runners = config.env_runners_settings
+    if runners.engine == "vllm":
+        return weights + sequence_bytes(config, model)
+    at_once = -(-responses_at_once(config, None) // max(1, runners.num_env_runners))
+    return weights + at_once * model.least_cache_bytes(length, runners.dtype)
 
 
 def gib(count: float) -> str:
@@ -161,12 +174,19 @@ _CPU_BLOCK = 128
 CACHE_OPTION, CACHE_VARIABLE = "kv_cache_memory_bytes", "VLLM_CPU_KVCACHE_SPACE"
 
 
-def sequence_bytes(config: "BaseConfig", model: ModelFacts) -> int:
-    """Return the bytes of the longest sequence's keys and values on one GPU, or on the CPU."""
+def sequence_bytes(config: "BaseConfig", model: ModelFacts, tokens: int | None = None) -> int:
+    """Return the bytes of a sequence's keys and values: on one GPU at least, on the CPU at most.
+
+    Args:
+        config: the configuration.
+        model: that is served.
+        tokens: of the sequence; None: the longest that is expected.
+    """
     runners = config.env_runners_settings
-    length = config.measured.engine_length or model.context or 0
-    if not engine_is_on_gpu(config):
-        length = (-(-length // _CPU_BLOCK) + 2) * _CPU_BLOCK
+    length = config.measured.engine_length or model.context or 0 if tokens is None else tokens
+    if engine_is_on_gpu(config):
+        return -(-model.least_cache_bytes(length, runners.dtype) // runners.tensor_parallel_size)
+    length = (-(-length // _CPU_BLOCK) + 2) * _CPU_BLOCK
     return -(-model.cache_bytes(length, runners.dtype) // runners.tensor_parallel_size)
 
 
@@ -188,8 +208,11 @@ def cpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int:
 def gpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:
     """Return what an engine's share of this machine's smallest GPU leaves beside its weights; None without a GPU.
 
-    What vLLM needs beside weights and cache is not in it.
+    What vLLM needs beside weights and cache is not in it. `env_runners.vllm.kv_cache_memory_bytes` names the cache.
     """
+    named = config.env_runners_settings.vllm.get(CACHE_OPTION)
+    if isinstance(named, int):
+        return named
     if (gpus := found_gpus()) is None:
         return None
     return int((engine_share(config) or VLLM_SHARE) * gpus.least_bytes) - engine_weights(config, model)
@@ -237,4 +260,6 @@ def engine_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse, at_on
     if runners.engine != "vllm":
         return weights | {"cache": model.cache_bytes(at_once * use.plain, runners.dtype)}
     cache = cache_bytes(config, model)
+    if cache is not None and not engine_is_on_gpu(config):
+        cache = max(cache, config.measured.engine_cache_bytes or 0)
     return weights if cache is None else weights | {"cache": cache}

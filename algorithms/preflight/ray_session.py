@@ -17,6 +17,7 @@ from ray._private.authentication import authentication_token_setup
 from ray._private.runtime_env.uv_runtime_env_hook import _get_uv_run_cmdline
 
 from algorithms.utils.errors import RunError
+from algorithms.utils.machine import cores
 from r3env.streams import NO_ROOM
 
 _logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ def start_ray(config: Any) -> bool:
     wanted = runners * config.num_cpus_per_env_runner + config.num_learners * _learner_cpus(config) + 1
     wanted += rewards.replicas * rewards.num_cpus
     # Not the Ray of another job on this machine, which `ray start` would have us join.
-    _start_here(num_cpus=max(os.cpu_count() or 1, int(wanted + 0.999)), include_dashboard=False, **quiet)
+    _start_here(num_cpus=max(cores(), int(wanted + 0.999)), include_dashboard=False, **quiet)
     return False
 
 

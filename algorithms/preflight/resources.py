@@ -19,6 +19,7 @@ from algorithms.preflight.gpus import (
     other_card,
     toolkit,
 )
+from algorithms.utils.machine import cores
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -155,7 +156,7 @@ def available() -> Resources | None:
     import ray
 
     if other_card():
-        return Resources(os.cpu_count() or 1, math.inf, "this machine")
+        return Resources(cores(), math.inf, "this machine")
     if ray.is_initialized():
         total = ray.cluster_resources()
         return Resources(total.get("CPU", 0), total.get("GPU", 0), "the cluster")
@@ -163,7 +164,7 @@ def available() -> Resources | None:
         return None
     import torch
 
-    return Resources(os.cpu_count() or 1, torch.cuda.device_count(), "this machine")
+    return Resources(cores(), torch.cuda.device_count(), "this machine")
 
 
 def leaves_gpus_idle(config: "BaseConfig", there: Resources) -> bool:

@@ -16,6 +16,7 @@ from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.errors import InputError
 from algorithms.utils.provenance import code_commit, code_version
 from algorithms.utils.statistics import FEWEST_PROBLEMS, paired_bootstrap, score
+from r3env.data.sources import DataError, parse_source
 
 CARD = "README.md"
 TAGS = ("reinforcement-learning", "grpo", "r3-grpo", "ray")
@@ -46,7 +47,7 @@ def model_card(run: Path, step: int, *, name: str, dtype: str) -> str:
     config = without_secrets(_read(directory.config_file))
     algorithm = str(config.get("algorithm") or "")
     base = _setting(config, "rl_module", "model")
-    on_hub = isinstance(base, str) and base.count("/") == 1 and not base.startswith((".", "/", "~", "${", "embedded:"))
+    on_hub = isinstance(base, str) and base.count("/") == 1 and not _is_local(base) and not base.startswith("embedded:")
     tags = SUPERVISED_TAGS if algorithm == "sft" else TAGS
     front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": list(tags)}
     if on_hub:
@@ -143,12 +144,29 @@ def _shown(section: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
     if known is not None:
         marked = {name.partition(".")[2] for name in hyperparameters({section: known})} | _ALSO.get(section, set())
         for key in (key for key in values if key in marked):
-            if isinstance(values[key], bool | int | float | str) and not Path(str(values[key])).is_absolute():
-                yield key, values[key]
+            value = values[key]
+            hidden = isinstance(value, str) and (_is_local if key in ("model", "data") else _is_path)(value)
+            if isinstance(value, bool | int | float | str) and not hidden:
+                yield key, value
         return
     for key, value in values.items():
         if isinstance(value, bool | int | float) and (key == "enabled" or values.get("enabled", True)):
             yield key, value
+
+
+def _is_path(name: str) -> bool:
+    """Return whether a name, such as an environment's, is written as a path."""
+    return name.startswith((".", "/", "~", "${")) or name.partition(":")[0].endswith(".py")
+
+
+def _is_local(name: str) -> bool:
+    """Return whether a model or data is a file or a folder, there or not, and none of the Hub or of an environment."""
+    if _is_path(name) or Path(name).exists():
+        return True
+    try:
+        return parse_source(name).kind == "file"
+    except DataError:
+        return "/" in name
 
 
 def _code(summary: Mapping[str, Any]) -> Iterator[str]:

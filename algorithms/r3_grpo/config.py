@@ -29,7 +29,7 @@ class R3GRPOConfig(GRPOConfig):
     """Configuration of R³-GRPO; `docs/reference/settings.md` lists every setting.
 
     Example:
-        `R3GRPOConfig().replay(k=1).reflection(threshold=0.25).ranking(max_reward=0.1).build_algo()`
+        `R3GRPOConfig().env_runners(max_response_tokens=48).replay(k=1).reflection(threshold=0.25).build_algo()`
     """
 
     SECTIONS: ClassVar[Mapping[str, type[Settings]]] = MappingProxyType(

@@ -1,6 +1,7 @@
 """CCR, cross-context replay: add stored responses of the opposite outcome to a group all correct or all incorrect."""
 
 import sys
+from collections.abc import Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -87,6 +88,7 @@ class Replay(Mechanism):
     tags = {"replay/added": 0.0, "replay/added_correct": 0.0}
     uses_history = True
     settings: ReplaySettings
+    added: Set[int] = frozenset()  # the ids of what it has added in the running step
 
     @classmethod
     def check(cls, settings: ReplaySettings, config: "BaseConfig") -> None:
@@ -122,6 +124,7 @@ class Replay(Mechanism):
             replayed += recalled
         if replayed and self.settings.ratio == "recomputed":
             self.services.score(replayed)
+        self.added = {id(sample) for sample in replayed}
         for sample in replayed:
             if self.settings.shaping:
                 sample.terms = {term("shaped", gamma=self.settings.shaping): 1.0}
@@ -129,11 +132,12 @@ class Replay(Mechanism):
                 sample.terms = {term("policy", dual_clip=self.settings.dual_clip): 1.0}
             if self.settings.ratio == "probability":
                 sample.old_logprobs = np.zeros(sample.rollout.response_length, np.float32)
-        self.metrics["replay/added"] = float(len(replayed))
-        self.metrics["replay/added_correct"] = float(sum(sample.rollout.correct for sample in replayed))
 
     def normalize(self, group: Group) -> None:
-        """Scale the deviation of mixed groups by the α of Eq. 3."""
+        """Scale the deviation of mixed groups by the α of Eq. 3, and count what was added to those that are left."""
+        added = [sample.rollout.correct for sample in group.samples if id(sample) in self.added]
+        self.metrics["replay/added"] += len(added)
+        self.metrics["replay/added_correct"] += sum(added)
         replayed = np.array([sample.replayed for sample in group.samples])
         if replayed.any():
             chosen = replayed | (self.settings.scale_rows == "all")

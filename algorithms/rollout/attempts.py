@@ -25,7 +25,7 @@ def context_of(model: "PretrainedConfig") -> int | None:
 
 def engine_context(config: BaseConfig, context: int | None) -> int | None:
     """Return the tokens that the engine can hold: the model's context, or the part of it that vLLM is started with."""
-    bounds = (context, named_length(config) or config.measured.engine_length)
+    bounds = (context, named_length(config) or config.measured.engine_context)
     return min((bound for bound in bounds if bound is not None), default=None)
 
 

@@ -109,7 +109,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             options=settings.vllm,
             weight_transfer=transfer_kind(self.config),
             sleeps=engine_sleeps(self.config),
-            max_model_len=named_length(self.config) or self.config.measured.engine_length,
+            max_model_len=named_length(self.config) or self.config.measured.engine_context,
             cache_bytes=self.config.measured.engine_cache_bytes,
             keeps_cache=settings.cache_in_flight == "keep",
             adapter=_adapter(module) if sends_adapter(self.config) else None,

@@ -12,7 +12,7 @@ from algorithms.rollout.agent_turns import token_limit
 from algorithms.rollout.chunks import Chunks
 from algorithms.rollout.engines.base import Completion, FinishReason
 from algorithms.rollout.summaries import Summaries
-from algorithms.rollout.types import NEW_CONTEXT, Request, Rollout, Split, Turn, Written
+from algorithms.rollout.types import CUT_OFF, NEW_CONTEXT, Request, Rollout, Split, Turn, Written
 from r3env.agents.types import NextTurn
 
 
@@ -101,7 +101,7 @@ class Episode:
     def cut_off(self) -> None:
         """End the episode as truncated: no context has room for its next turn."""
         self.done = self.truncated = True
-        self.correct, self.verdict = False, "truncated"
+        self.correct, self.verdict = False, CUT_OFF
 
     def fail(self, verdict: str, error: str) -> None:
         """End the episode without an outcome."""

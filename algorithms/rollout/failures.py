@@ -24,6 +24,8 @@ from r3env.printable import printable
 # What differs between errors of one kind: what is quoted, addresses, and numbers that are not the line of a file.
 _VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-fA-F]+|(?<!line )\b\d[\d.]*")
 _LONGEST_ERROR = 400
+# Of the error of a conversation that is longer than its engine can hold.
+NO_ROOM = "leave no room in a context of"
 # A handful of answers may all be hard to grade.
 FEWEST_TIMEOUTS = 16
 _OURS = (Path(__file__).parents[1], Path(r3env.__file__).parent)
@@ -85,6 +87,11 @@ class Failures:
             return (
                 "start threads, clients and models in the function, or hold them in env_runners.reward_actor; for a "
                 "slow server raise environment.grading_timeout_s"
+            )
+        if NO_ROOM in self.kinds[0][0]:
+            return (
+                "set env_runners.max_model_len, if vLLM was started with less than the model's context, or let the "
+                "environment say less, in fewer turns: environment.max_turns, environment.options"
             )
         if 2 * self.timeouts > self.failed:
             return "make the verifier quicker, or raise environment.grading_timeout_s"

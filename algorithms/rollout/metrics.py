@@ -1,7 +1,8 @@
 """Metrics of the env runners in a step: where the time went, and which errors there were."""
 
+import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from algorithms.rollout.agent_turns import CHANGED_PREFIXES
 from algorithms.rollout.failures import Failures
@@ -94,14 +95,18 @@ class DispatchMetrics:
         for name, value in added.items():
             self._sums[name] += value
 
-    def forget(self) -> None:
-        """Start from zero: an evaluation is no part of a step."""
-        self._sums = defaultdict(float)
+    @contextlib.contextmanager
+    def forgotten(self) -> Iterator[None]:
+        """Forget what the block adds."""
+        kept = self._sums.copy()
+        try:
+            yield
+        finally:
+            self._sums = kept
 
     def take(self) -> dict[str, float]:
         """Return the metrics of what was added since the last call."""
-        sums = self._sums
-        self.forget()
+        sums, self._sums = self._sums, defaultdict(float)
         busy = sums["engine_seconds"] / sums["runner_seconds"] if sums["runner_seconds"] else 1.0
         return {
             "throughput/idle_share": max(0.0, 1.0 - busy),

@@ -8,7 +8,7 @@ from itertools import islice
 from statistics import median
 from typing import Any
 
-from algorithms.rollout.types import Request, RunnerReport
+from algorithms.rollout.types import Request, RunnerReport, Split
 
 # How long an `advance` lasts. Short ones cost the driver, long ones let a runner run out of work.
 SHORTEST_CALL_S, LONGEST_CALL_S = 0.1, 5.0
@@ -158,7 +158,13 @@ class StealPlan:
 
 
 def plan_steal(
-    receiver: RemoteRunner, runners: Sequence[RemoteRunner], slots: int, shared: Collection[int], now: float
+    receiver: RemoteRunner,
+    runners: Sequence[RemoteRunner],
+    slots: int,
+    moved: Collection[int],
+    now: float,
+    *,
+    copies: bool = True,
 ) -> StealPlan | None:
     """Plan what a runner with free slots takes: half of the longest queue elsewhere, else copies of stragglers.
 
@@ -166,11 +172,13 @@ def plan_steal(
         receiver: has fewer than `slots` requests.
         runners: all that are ready.
         slots: sequences that an engine decodes at once.
-        shared: ids that two runners hold already; nothing is shared twice.
+        moved: ids that were taken or copied before: none leaves a queue twice, and none has two copies.
         now: monotonic seconds.
+        copies: whether what has begun is copied in training. Copies under other weights are other answers, of which
+            the one that ends first would be the shorter one more often.
     """
     room, others = slots - len(receiver.held), [runner for runner in runners if runner is not receiver]
-    waiting = [(runner, _without(runner.not_started(slots), shared, receiver)) for runner in others]
+    waiting = [(runner, _without(runner.not_started(slots), moved, receiver)) for runner in others]
     victim, ids = max(waiting, key=lambda entry: len(entry[1]) / (entry[0].speed or 1.0), default=(receiver, []))
     if ids:
         # From the end: the victim would have come to these last. Half, so that the next idle one finds some too.
@@ -179,8 +187,11 @@ def plan_steal(
     if receiver.held:
         return None
     for victim in others:
-        ids = _without(list(victim.held), shared, receiver)
-        if ids and far_behind(victim, runners, now):
+        if not victim.held or not far_behind(victim, runners, now):
+            continue
+        elsewhere = {key for runner in others if runner is not victim for key in runner.held}
+        begun = [key for key, request in victim.held.items() if copies or request.split is Split.EVALUATION]
+        if ids := _without(begun, elsewhere.union(receiver.to_withdraw), receiver):
             return StealPlan(victim, tuple(victim.held[key] for key in ids[:room]), shared=True)
     return None
 
@@ -193,5 +204,5 @@ def far_behind(runner: RemoteRunner, runners: Sequence[RemoteRunner], now: float
     return slow or now - runner.last_heard > max(SILENT_S, SILENT_CALLS * longest)
 
 
-def _without(ids: Sequence[int], shared: Collection[int], receiver: RemoteRunner) -> list[int]:
-    return [key for key in ids if key not in shared and key not in receiver.held]
+def _without(ids: Sequence[int], others: Collection[int], receiver: RemoteRunner) -> list[int]:
+    return [key for key in ids if key not in others and key not in receiver.held]

@@ -89,6 +89,7 @@ class Dispatch:
     Args:
         supervisor: the runners.
         plan: how many requests each gets.
+        copies: whether an idle runner repeats what a straggler has begun in training, too.
 
     Attributes:
         missing: of each request that has not ended, by its id, the version of the weights when it was added; nothing
@@ -96,8 +97,8 @@ class Dispatch:
         report: what has happened so far.
     """
 
-    def __init__(self, supervisor: WorkerSupervisor, plan: DispatchPlan) -> None:
-        self.supervisor, self.plan = supervisor, plan
+    def __init__(self, supervisor: WorkerSupervisor, plan: DispatchPlan, *, copies: bool = True) -> None:
+        self.supervisor, self.plan, self.copies = supervisor, plan, copies
         self.missing: dict[int, int] = {}
         self.report = DispatchReport()
         self._ended: list[Rollout] = []
@@ -208,7 +209,8 @@ class Dispatch:
         return {runner.number: self._steal(runner, now) for runner in free if len(runner.held) < self.plan.slots}
 
     def _steal(self, receiver: RemoteRunner, now: float) -> list[Request]:
-        found = plan_steal(receiver, self.supervisor.ready(), self.plan.slots, self._shared, now)
+        runners = self.supervisor.ready()
+        found = plan_steal(receiver, runners, self.plan.slots, self._shared, now, copies=self.copies)
         if found is None:
             return []
         for request in found.requests:

@@ -59,7 +59,7 @@ class RolloutStream:
 
     def __init__(self, supervisor: WorkerSupervisor, plan: DispatchPlan, *, ahead: bool = False) -> None:
         self.ahead = ahead
-        self.dispatch = Dispatch(supervisor, plan)
+        self.dispatch = Dispatch(supervisor, plan, copies=not ahead)  # weights change under what runs ahead
         self._supervisor = supervisor
         self._keys = itertools.count()
         self._owners: dict[int, Ticket] = {}

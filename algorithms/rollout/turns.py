@@ -22,10 +22,10 @@ from algorithms.rollout.agent_turns import (
 from algorithms.rollout.chunks import Chunks
 from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
 from algorithms.rollout.episode_record import Episode
-from algorithms.rollout.failures import describe_error
+from algorithms.rollout.failures import NO_ROOM, describe_error
 from algorithms.rollout.summaries import INSTRUCTION, Summaries
 from algorithms.rollout.turn_tokens import TurnTokens
-from algorithms.rollout.types import Prompt, Turn, Written
+from algorithms.rollout.types import TRUNCATED, Prompt, Turn, Written
 from r3env import chat
 from r3env.agents.types import NextTurn
 from r3env.core import UNTRUSTED
@@ -252,7 +252,7 @@ class Turns:
 
     def _check_room(self, length: int) -> None:
         if self.context_length and self.context_length <= length:
-            raise ValueError(f"{length} tokens leave no room in the model's {self.context_length}")
+            raise ValueError(f"{length} tokens {NO_ROOM} {self.context_length}")
 
     def _room(self, episode: Episode) -> int:
         """Tokens that the model's context has left."""
@@ -336,7 +336,7 @@ def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any])
         episode.truncated = False  # an agent knows what it makes of an unfinished response
     elif episode.truncated and correct:
         # A box in an unfinished response does not count.
-        correct, reward, episode.verdict, episode.done = False, 0.0, "truncated", True
+        correct, reward, episode.verdict, episode.done = False, 0.0, TRUNCATED, True
     episode.reward += reward
     episode.correct = correct
     episode.turns.append(Turn(start, len(episode.tokens), reward, correct, state=episode.state))

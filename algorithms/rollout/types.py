@@ -16,6 +16,9 @@ NEW_CONTEXT = -1
 # Which weights sampled a text: (version, tokens) after one another, in the order of the tokens.
 VersionSpans = tuple[tuple[int, int], ...]
 
+# Verdicts of episodes without an answer: the last response is unfinished, or no context has room for another one.
+TRUNCATED, CUT_OFF = "truncated", "cut_off"
+
 OnProgress = Callable[[int, int], None]  # called with how many of how many rollouts are there
 
 
@@ -119,6 +122,10 @@ class Sampling:
     chunk: int | None = None
     max_context_tokens: int | None = None
     max_summaries: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("stop", "stop_token_ids"):  # hashed by engines
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @classmethod
     def of(cls, settings: "EnvRunnerSettings") -> "Sampling":
@@ -228,7 +235,7 @@ class Rollout:
         asked_logprob: of `Sampling.asked_token` behind the response; None: not asked, not finished, or no room for it.
         counts: what the environment counted in all turns, `info["counts"]`, such as calls of tools.
         rewards: what each part of the reward was in all turns, `info["rewards"]`, such as each reward function's; of a
-            truncated turn too, which is paid nothing.
+            truncated turn too, which is paid nothing where the environment takes it for correct.
         calls: of tools, each with the tool's name and its error, which is empty where there was none; `info["calls"]`.
         answer: the final answer that the environment read from the last response, `info["answer"]`; None: it read none.
     """

@@ -171,10 +171,15 @@ class RolloutWorkers:
         taken, self._callback_metrics[split] = self._callback_metrics[split], []
         return taken
 
-    def forget_counts(self) -> None:
-        """Leave rollouts since the last `metrics` out of the next: an evaluation is no part of a step."""
+    @contextlib.contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Leave the block's rollouts out of the next `metrics`: an evaluation is no part of a step."""
         self._count_rollouts()
-        self._dispatches.forget()
+        with self._dispatches.forgotten():
+            try:
+                yield
+            finally:
+                self._count_rollouts()
 
     def push_weights(self) -> None:
         """Send the learners' weights to every runner, and note their version.

@@ -102,8 +102,12 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
         for note in withheld_notes(of_run, config):
             print(printable(note), file=sys.stderr)
     data = parse_data(arguments.data or ()) or config.benchmarks_settings.data
-    if not data and config.evaluation_settings.data and not is_mixture(config.environment_settings.id):
-        data = {"heldout": config.evaluation_settings.data}
+    if not is_mixture(config.environment_settings.id):
+        held_out = config.evaluation_settings.data
+        if isinstance(held_out, dict):  # of the parts of the mixture that the run trained on
+            config.apply({"evaluation": {"data": None}})
+        elif held_out and not data:
+            data = {"heldout": held_out}
     check_sources(data)
     data = {name: evaluation_source(source) for name, source in data.items()}  # names the split in evaluation.yaml
     hard_for = config.benchmarks_settings.hard_for

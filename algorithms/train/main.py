@@ -133,13 +133,14 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
         from algorithms.train.remote_copy import Place
         from algorithms.train.run_location import check_place
         from algorithms.train.start_from import find_start, find_start_again
-        from algorithms.train.stop_conditions.base import build_conditions
+        from algorithms.train.stop_conditions.base import build_conditions, check_best_metric
         from algorithms.train.trackers.registry import check_trackers
 
         if stored:
             check_kept_settings(stored.directory.config_file, config)
             run = find_start_again(stored, run, config)
         build_conditions(run.stop, config)  # a condition that nothing measures is refused
+        check_best_metric(run, config)
         check_trackers(run.trackers)
         if not stored:
             run = find_start(run, config)

@@ -51,7 +51,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.name = path.name
+        self.name = path.resolve().name if path.name in ("", "..") else path.name
         self.config_file = path / "config.yaml"
         self.metrics_file = path / "metrics.jsonl"
         self.conversations_file = path / "conversations.jsonl"

@@ -16,6 +16,7 @@ from algorithms.grpo.base import BaseAlgorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.state import HISTORY, restore_states
 from algorithms.history.database import copy_database
+from algorithms.learner.group import set_version
 from algorithms.models.names import resolve_model
 from algorithms.train.checkpoints import Checkpoints, read_state, restore_tensors
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, run_of, step_of
@@ -196,7 +197,8 @@ def start_from(algo: BaseAlgorithm, run: RunSettings, directory: RunDirectory) -
                 if state["queries"] != algo.query_fingerprint:
                     raise ValueError(f"its queries are others; fix: leave queries out of {_WITH}")
                 restore_states([algo.sampler], None, arrays, state["mechanisms"])
-                algo.source.restart({"query_position": state["query_position"]})
+                untrained = sum(len(step["queries"]) for step in state.get("under_way", ()))
+                algo.source.restart({"query_position": max(0, state["query_position"] - untrained)})
             if "history" in run.start_with:
                 if algo.history is None:
                     raise ValueError(f"no method of this run reads a history; fix: leave history out of {_WITH}")
@@ -211,5 +213,6 @@ def start_from(algo: BaseAlgorithm, run: RunSettings, directory: RunDirectory) -
             raise
         except ValueError as error:
             raise CheckpointError(f"{source}: {error}") from error
+    set_version(algo.learner_group, algo.rollout_workers.version + 1)  # an engine that starts anew has the model's own
     algo.rollout_workers.push_weights()
     print(printable(f"started from {' and '.join(['the weights', *run.start_with])} of {source}"), file=sys.stderr)

@@ -39,6 +39,8 @@ class ForeignEnv(VerifiableEnv):
         arguments: of `VerifiableEnv`.
     """
 
+    has_own_end = True
+
     def __init__(self, *, correct_at: float = 1.0, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.correct_at = correct_at

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from r3env.core import Query
+from r3env.data.options import OptionsError
+from r3env.data.other_forms import is_prose
 from r3env.data.query_table import QueryTable
 from r3env.data.readers import read_rows
 from r3env.data.recognition import Format, recognize
@@ -33,6 +35,7 @@ class Counts:
         absent: Rows left out because their reference says that there is none, by what it says: `proof`, `null`.
         queries: What is left.
         yes_no: Queries whose reference is yes or no, true or false.
+        prose: Queries whose reference is a text that nobody writes word for word.
         after_hashes: References read behind `####`.
         lists: References that are lists of several answers.
         not_posed: By column, problems without the text that stands in it.
@@ -48,6 +51,7 @@ class Counts:
     absent: Counter[str] = field(default_factory=Counter)
     queries: int = 0
     yes_no: int = 0
+    prose: int = 0
     after_hashes: int = 0
     lists: int = 0
     not_posed: Counter[str] = field(default_factory=Counter)
@@ -80,6 +84,11 @@ class Counts:
                 f"{number} problems are without the text of their column {column!r}; where they are about it, write it "
                 "into the problem, or name columns of text question, context and answer, which are read together"
             )
+        if self.prose:
+            yield (
+                f"{self.prose} references are whole texts or objects, which no response repeats word for word; where "
+                "the reward compares the two, map the column of the answers with columns.answer, or leave the rows out"
+            )
         if self.after_hashes:
             yield f"{self.after_hashes} references are what stands behind #### in the answer, as in GSM8K"
         if self.lists:
@@ -109,6 +118,8 @@ class Selection:
         optional: Columns to keep in `Query.info` too, under their own names, where a row has them and they are plain
             data; None for every column.
         whole_row: Whether a row may lack an answer, and two rows that differ only in `Query.info` are two queries.
+        reference: Returns the reference that a query gets in place of the one in its row; it raises OptionsError where
+            that can be no reference.
 
     Raises:
         ValueError: A limit is not positive.
@@ -120,6 +131,7 @@ class Selection:
     prompt_length: Callable[[Query], int] | None = None
     optional: Collection[str] | None = ()
     whole_row: bool = False
+    reference: Callable[[Query], str] | None = None
 
     def __post_init__(self) -> None:
         for name in ("limit", "max_prompt_length"):
@@ -195,6 +207,7 @@ def load_table(source: Source, selection: Selection | None = None) -> tuple[Quer
             raise DataError.at(source.text, problem, "give each problem its own uid", row=number)
         counts.duplicates += known is not None
         counts.yes_no += known is None and is_yes_no(query.answer)
+        counts.prose += known is None and not selection.whole_row and is_prose(query.answer)
         if len(table) == selection.limit:
             break
     counts.queries = len(table)
@@ -228,12 +241,16 @@ def _queries(source: Source, selection: Selection, counts: Counts) -> Iterator[t
             continue
         try:
             query = reader.query(number, row)
+            if selection.reference:
+                query = replace(query, answer=selection.reference(query))
         except AbsentError as error:
             counts.absent[error.value] += 1
-        except UnusableError as error:
+        except (UnusableError, OptionsError) as error:
+            if isinstance(error, OptionsError):
+                error = MalformedError.at(source.text, *error.args[:2], row=number)
             # A published data set cannot be repaired by whoever trains on it; a file of one's own can.
             if preset is None:
-                raise
+                raise error from None
             counts.unusable += 1
             counts.malformed = counts.malformed or (str(error) if isinstance(error, MalformedError) else "")
         else:

@@ -14,6 +14,7 @@ _NOUN = r"\(\s*[a-zA-Z][a-zA-Z ]*\)|(?:\\(?:text|mathrm)\s*\{\s*)?[a-zA-Z]{2,12}
 _WITH_NOUN = re.compile(rf"(?P<value>[-+]?\d[\d,]*(?:\.\d+)?)\s*(?:{_NOUN})")
 _WORD_COMMAND = re.compile(r"\\(?:text|mathrm|textbf)\s*\{\s*(?P<value>[a-zA-Z][a-zA-Z ]*)\}")
 _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
+_OBJECT = re.compile(r'\{\s*"[^"]*"\s*:')
 _MOST_WORDS = 12  # of an answer; a longer text is one that nobody writes word for word
 _LONGEST = 2000  # characters; longer answers have no other form
 
@@ -48,8 +49,8 @@ def other_forms(answer: str) -> dict[str, str]:
 
 
 def is_prose(answer: str) -> bool:
-    """Return whether an answer is a text that nobody writes word for word, such as a whole solution."""
-    return "boxed" not in answer and len(_WORD.findall(answer)) > _MOST_WORDS
+    """Return whether an answer is a text that nobody writes word for word: a whole solution, or an object's JSON."""
+    return "boxed" not in answer and (len(_WORD.findall(answer)) > _MOST_WORDS or _OBJECT.match(answer) is not None)
 
 
 def _other_number(number: str) -> str:

@@ -65,9 +65,10 @@ def _only_boxed(cell: Cell) -> Cell:
     """MATH: a worked solution whose final answer is in a box; without one there is no answer."""
     if not isinstance(cell, str):
         return cell
-    from r3env.grading.extraction import final_answer
+    from r3env.grading.extraction import answer_in, reference_boxes
 
-    return final_answer(cell)
+    boxes = reference_boxes(cell)
+    return answer_in(boxes) if boxes else None
 
 
 def _whole_number(cell: Cell) -> Cell:

@@ -8,6 +8,7 @@ import importlib.resources
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,9 @@ def hub_rows(source: Source) -> Iterator[tuple[int, Mapping[str, Any]]]:
         _check_reader(source, type(builder).__module__.rpartition(".")[2])
         builder.download_and_prepare()
         rows = builder.as_dataset(split=source.split)
+        kinds = (datasets.Image, datasets.Audio, datasets.Video, datasets.Pdf)
+        for name, feature in rows.features.items():
+            rows = rows.cast_column(name, as_stored) if (as_stored := _undecoded(feature, kinds)) else rows
     except DataError:
         raise
     # The last is the library's own family, for example of a failed generation.
@@ -127,6 +131,14 @@ def hub_rows(source: Source) -> Iterator[tuple[int, Mapping[str, Any]]]:
         fix = f"check the id, the revision, the split {source.split!r} and the network, or name a local file"
         raise DataError.at(source.text, f"cannot be loaded from the Hub ({reason})", fix) from error
     yield from enumerate(rows, start=1)
+
+
+def _undecoded(feature: Any, kinds: Any) -> Any:
+    """Return the type of a column of pictures or sounds that keeps them as the file has them; None for another."""
+    inner = getattr(feature, "feature", None)
+    if inner is not None:
+        return (kept := _undecoded(inner, kinds)) and replace(feature, feature=kept)
+    return replace(feature, decode=False) if isinstance(feature, kinds) else None
 
 
 def _check_reader(source: Source, reader: str) -> None:

@@ -19,8 +19,10 @@ _WRAPPED = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}")
 _LIST_OF_TEXT = re.compile(r"\[\s*([\"']).*\1\s*\]", re.DOTALL)
 _FRACTION = re.compile(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}")
 _BARE_NUMBER = re.compile(r"-?\d{1,30}(?:\.\d{1,30}|/0*[1-9]\d{0,29})?")
+_HASHES = "####"
 _COMPUTED = re.compile(r"<<[^<>\n]*>>")
 _EXACT = 1 << 53
+_NOISE = 4  # digits; 0.1 + 0.2 is 0.30000000000000004
 _LONGEST_BARE = 80  # characters of a solution that is nothing but the answer
 
 
@@ -96,23 +98,30 @@ def _number(value: float | Decimal) -> str | None:
         return None
     if math.isinf(value):
         raise CellError("holds a number that is not finite", "write the number as text")
+    if isinstance(value, float) and len(short := f"{value:.15g}") < len(str(value)) - _NOISE:
+        value = float(short)
     if value == int(value) and (isinstance(value, Decimal) or abs(value) < _EXACT):
         return str(int(value))
     return format(value.normalize(), "f") if isinstance(value, Decimal) else str(value)
 
 
 def after_hashes(text: str) -> str | None:
-    """Return the answer of a solution whose last line is `#### 1,234`, as GSM8K's are; None for another text."""
-    last_line = text.rstrip().rpartition("\n")[2].strip()
-    answer = last_line.removeprefix("####").strip()
-    return _GROUPED.sub("", answer) if answer and answer != last_line else None
+    """Return the answer of a solution that ends in `#### 1,234`, as GSM8K's do; None for another text.
+
+    On the line of the solution itself only a number is one.
+    """
+    steps, _, answer = text.rstrip().rpartition(_HASHES)
+    answer = _GROUPED.sub("", answer.strip())
+    own_line = not steps.rpartition("\n")[2].strip()
+    at_end = _HASHES in text and answer and "\n" not in answer and (own_line or _BARE_NUMBER.fullmatch(answer))
+    return answer if at_end else None
 
 
 def worked_steps(text: str) -> str:
-    """Return a worked solution without GSM8K's marks, if it has them: `<<48/2=24>>` and the last line `#### 72`."""
+    """Return a worked solution without GSM8K's marks, if it has them: `<<48/2=24>>` and `#### 72` at the end."""
     if after_hashes(text) is None:
         return text.strip()
-    return _COMPUTED.sub("", text.rstrip().rpartition("\n")[0]).strip()
+    return _COMPUTED.sub("", text.rpartition(_HASHES)[0]).strip()
 
 
 def of_solution(text: str) -> str | None:
@@ -125,9 +134,10 @@ def of_solution(text: str) -> str | None:
 def _unboxed(text: str) -> str:
     if "boxed" not in text and "fbox" not in text:
         return text
-    from r3env.grading.extraction import final_answer  # imported here: it is not needed for most
+    from r3env.grading.extraction import answer_in, reference_boxes  # imported here: they are not needed for most
 
-    return final_answer(text) or text
+    boxes = reference_boxes(text)
+    return answer_in(boxes) if boxes else text
 
 
 def is_absent(text: str) -> bool:

@@ -13,7 +13,7 @@ from r3env.core import Query
 from r3env.data.cells import CellError, Turns, column_names, find_cell, is_conversation, read_conversation
 from r3env.data.json_rows import Row
 from r3env.data.nulls import is_null
-from r3env.data.questions import OptionsError
+from r3env.data.options import OptionsError, below
 from r3env.data.recognition import SOLUTION, Format
 from r3env.data.references import EMPTY, NULL, after_hashes, elements, is_absent, of_solution, reference_text
 from r3env.data.sources import DataError, MissingColumnError, Source
@@ -41,6 +41,8 @@ class AbsentError(Exception):
 
 _BESIDE = ("context", "passage", "article")  # what questions are about
 _IMAGE = re.compile(r"<image ?\d*>")
+_OF_PICTURES = ("image", "images", "picture", "pictures", "img")  # columns whose paths are those of pictures
+_PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 
 
 def _texts(cell: Any) -> Iterator[str]:
@@ -52,10 +54,15 @@ def _texts(cell: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _is_picture(cell: Any) -> bool:
-    """Return whether a cell holds a picture, or several, as Parquet files of the Hub do: bytes, or their path."""
+def _is_picture(column: str, cell: Any) -> bool:
+    """Return whether a cell holds a picture or several: bytes, an object with them (the Hub's files), or a path."""
     first = cell[0] if isinstance(cell, list | tuple) and cell else cell
-    return isinstance(first, bytes) or (isinstance(first, Mapping) and "bytes" in first)
+    of_a_file = isinstance(first, str) and first.strip().lower().endswith(_PICTURES)
+    return (
+        (of_a_file and column.lower() in _OF_PICTURES)
+        or isinstance(first, bytes)
+        or (isinstance(first, Mapping) and "bytes" in first)
+    )
 
 
 @dataclass
@@ -93,14 +100,19 @@ class RowReader:
         if preset and preset.pose:
             row = {**row, **self._posed(number, row, preset.pose)}
         turns, problem = self._problem(number, row)
-        images = [cell for name, cell in row.items() if "image" in name]
-        if any(map(_is_picture, images)) or (images and _IMAGE.search(problem)):
+        images = [name for name in row if "image" in name.lower() or name.lower() in _OF_PICTURES]
+        if any(_is_picture(name, row[name]) for name in images) or (images and _IMAGE.search(problem)):
             what = "the problem has a picture, which no text model sees"
             raise UnusableError.at(self.source.text, what, "leave the row out", row=number)
         answer = self._answer(number, row)
         if preset and preset.context and isinstance(context := row.get(preset.context), str) and context.strip():
             problem = f"{self._encodable(number, preset.context, context.strip())}\n\n{problem}"
         whole = " ".join([problem, *(turn["content"] for turn in turns)])
+        if not (preset and preset.pose):
+            column, lettered = below(row, whole, answer)
+            self.not_posed.update([column] if column and not lettered else [])
+            problem = f"{problem}\n\n{lettered['options']}" if lettered else problem
+            answer = lettered["answer"] if lettered and not self.whole_row else answer
         beside = [name for name in row if name.lower() in _BESIDE]
         self.not_posed.update(name for name in beside if any(text not in whole for text in _texts(row[name])))
         uid, level = (self._optional_cell(number, row, name) for name in ("uid", "level"))
@@ -221,7 +233,7 @@ class RowReader:
             value = self._value(number, row, column, field)
         if value in (None, "") and not (asked_for and field == "uid"):
             return ""
-        if isinstance(value, list | tuple) and not asked_for:
+        if isinstance(value, list | tuple | Mapping | bool) and not asked_for:
             return ""  # a column of that name may be anything
         return self._cell(number, row, column, field)
 

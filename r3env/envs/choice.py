@@ -1,13 +1,16 @@
 """`r3env/Choice-v0`: questions with lettered options, answered by a letter."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from string import ascii_uppercase
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from r3env.core import REFLECTION_STEPS, Query, Reason, Verdict
+from r3env.data.loading import Selection
+from r3env.data.options import OptionsError
 from r3env.envs.math import MathEnv
 from r3env.grading.extraction import final_answer
 from r3env.reasoning import visible_text
@@ -18,7 +21,13 @@ CHOICE_INSTRUCTION = (
     "Answer the following multiple choice question. The last line of your response should be of the following format: "
     "'Answer: $LETTER' (without quotes) where LETTER is one of {letters}. Think step by step before answering."
 )
-_OPTION = re.compile(r"^([A-Z])\) (.*)", re.MULTILINE)
+# As this package writes them, and as others do.
+_OPTIONS = (
+    re.compile(r"^[ \t]*([A-Z])\)[ \t]*(.*)", re.MULTILINE),
+    re.compile(r"^[ \t]*\(([A-Z])\)[ \t]*(.*)", re.MULTILINE),
+    re.compile(r"^[ \t]*([A-Z])[.:][ \t]+(.*)", re.MULTILINE),
+    re.compile(r"^[ \t]*([A-Z])[\uff0e\u3001\uff1a][ \t]*(.*)", re.MULTILINE),
+)
 # What may stand before a letter on its line: bold, a box, a parenthesis, dollar signs.
 _BEFORE = r"[^\w\n]{0,8}(?:(?i:option|choice)[ \t]+\(?)?(?:\\(?:boxed|text(?:bf)?|mathrm|mathbf)\{[^\w\n]{0,3}){0,2}"
 # No letter of a word, and `I` not as the first word of a sentence.
@@ -68,7 +77,7 @@ class ChoiceEnv(MathEnv):
         """Return the first user turn: the instruction, the question and its options."""
         if not self.instruction:
             return query.problem
-        letters = _letters(query) or "ABCD"
+        letters = "".join(_options(query)) or "the options' letters"
         return f"{self.instruction.replace('{letters}', letters)}\n\n{query.problem}"
 
     def reference_response(self, query: Query) -> str:
@@ -79,13 +88,39 @@ class ChoiceEnv(MathEnv):
         """Return how a letter is named."""
         return "a letter behind 'Answer:' or in \\boxed{}"
 
+    def _selection(self) -> Selection:
+        return replace(super()._selection(), reference=reference_letter)
+
     def verify(self, query: Query, response: str) -> Verdict:
         """Compare the letter that the response chooses with the reference."""
-        letter = chosen_letter(response, _letters(query) or ascii_uppercase, _options(query))
+        options = _options(query)
+        letter = chosen_letter(response, "".join(options) or ascii_uppercase, options)
         if letter is None:
             return Verdict(False, Reason.NO_ANSWER)
         correct = letter == query.answer
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, answer=letter)
+
+
+def reference_letter(query: Query) -> str:
+    r"""Return the letter that a reference means: `B`, `(b)`, `\boxed{B}`, `B) 2`, or the text of an option.
+
+    Raises:
+        OptionsError: It means none of the question's options, or several.
+    """
+    options, said = _options(query), query.answer.strip()
+    letters = "".join(options) or ascii_uppercase
+    bare = _plain(said).strip("().: ")
+    if len(bare) == 1 and bare in letters:
+        return bare
+    of_text = [letter for letter, text in options.items() if text.strip() == said]
+    of_text = of_text or [letter for letter, text in options.items() if _words(text) == _words(said)]
+    found = of_text[0] if len(of_text) == 1 else chosen_letter(said, letters, options)
+    if found is None and len(bare) == 1 and bare.upper() in letters:
+        found = bare.upper()
+    if found is None:
+        problem = f"'answer' is {said!r:.60}, which names no single one of the {len(options) or 'lettered'} options"
+        raise OptionsError(problem, "make it the letter of one, or its text")
+    return found
 
 
 def chosen_letter(
@@ -110,6 +145,12 @@ def chosen_letter(
     patterns = _patterns(letters)
     if found := next(filter(None, (pattern.search(visible) for pattern in patterns.sentences)), None):
         letter = str(found[1])
+        spelled = _words(letter + visible[found.end() :].partition("\n")[0]).rstrip(". ")
+        others = {name: words for name, text in options.items() if (words := _begins(spelled, text, letter))}
+        if exact := [name for name, words in others.items() if words == spelled]:
+            return exact[0] if len(exact) == 1 else None
+        if others and letter not in others:
+            return None
         rest = _without(options.get(letter, ""), _plain(visible[found.end() :].partition("\n")[0]))
         return None if patterns.joined.match(rest) else letter
     boxed = final_answer(response)
@@ -172,6 +213,17 @@ def _plain(text: str) -> str:
     return _MARKUP.sub(" ", text)
 
 
+def _words(text: str) -> str:
+    return " ".join(_plain(text).split()).casefold()
+
+
+def _begins(said: str, option: str, letter: str) -> str:
+    """Return the words of an option that a text begins with, if their first is a letter, as in `A star`; else ""."""
+    words = _words(option).rstrip(". ")
+    begins = words.startswith(f"{letter.casefold()} ") and said.startswith(words)
+    return words if begins and not said[len(words) :][:1].isalnum() else ""
+
+
 def _without(option: str, rest: str) -> str:
     """Return what stands behind a letter without the option's text, if that comes first; a letter is no such text."""
     words, behind = (" ".join(_plain(text).split()) for text in (option, rest))
@@ -180,10 +232,20 @@ def _without(option: str, rest: str) -> str:
 
 
 def _options(query: Query) -> dict[str, str]:
-    """Return a question's options by their letters; empty where none are marked as this environment expects."""
-    return dict(_OPTION.findall(query.problem))
+    """Return a question's options by their letters from A on: the last lines that are marked so, in one known way.
+
+    Empty where none are marked, and where the reference is the letter of none of them that are marked as others do.
+    """
+    runs = [run for pattern in _OPTIONS if (run := _last_run(list(pattern.finditer(query.problem))))]
+    run = max(runs, key=lambda found: found[0].start(), default=[])
+    said, found = _plain(query.answer).strip("().: "), {each[1]: each[2] for each in run}
+    others = bool(run) and not run[0][0].lstrip().startswith("A)")
+    return {} if others and len(said) == 1 and said.isupper() and said not in found else found
 
 
-def _letters(query: Query) -> str:
-    """Return the letters of a question's options."""
-    return "".join(_options(query))
+def _last_run(marked: Sequence[re.Match[str]]) -> Sequence[re.Match[str]]:
+    """Return the last marked lines if their letters are those from A on, two at least."""
+    starts = [place for place, each in enumerate(marked) if each[1] == "A"]
+    run = marked[starts[-1] :] if starts else []
+    letters = "".join(each[1] for each in run)
+    return run if len(run) > 1 and ascii_uppercase.startswith(letters) else []

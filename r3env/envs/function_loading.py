@@ -103,5 +103,5 @@ def _parameters(name: str, function: Callable[..., Any]) -> Parameters:
         optional=tuple(one.name for one in named if one.default is not kinds.empty),
         everything=everything,
         trl=trl,
-        messages=trl and "dict" in str(parameters["completions"].annotation),
+        messages=trl and "dict" in str(parameters["completions"].annotation).lower(),
     )

@@ -97,7 +97,7 @@ class MathEnv(VerifiableEnv):
         selection = self._selection()
         columns = tuple(sorted((selection.columns or {}).items())), selection.optional, selection.whole_row
         measured = self.max_prompt_length and (self.max_prompt_length, self.tokenizer, type(self), self.instruction)
-        key = source_state(source), columns, self.limit, measured
+        key = source_state(source), columns, self.limit, measured, selection.reference
         return load_shared(key, lambda: load_table(source, selection)[0])
 
     def verify(self, query: Query, response: str) -> Verdict:

@@ -107,6 +107,7 @@ class MixtureEnv(VerifiableEnv):
             max_turns=max(part.max_turns for part in self.parts.values()),
         )
         self.tools = max((part.tools for part in self.parts.values()), key=lambda tools: len(str(tools)))
+        self.has_own_end = any(part.has_own_end for part in self.parts.values())
         self.takes_hint = any(part.takes_hint for part in self.parts.values())
         self.takes_completions = any(part.takes_completions for part in self.parts.values())
         self.max_episodes = min(filter(None, (part.max_episodes for part in self.parts.values())), default=None)

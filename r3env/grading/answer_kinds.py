@@ -24,6 +24,18 @@ _ASSIGNMENT = re.compile(r"[^=<>]*=\s*")
 _SIZES = re.compile(r"\\(?:left|right)(?![a-zA-Z])\s*")
 _CONDITION = re.compile(r"\\mid(?![a-zA-Z])|[|:=<>]|\\(?:in|[lg]eq?|ne|cup|cap|setminus)(?![a-zA-Z])")
 _UNLIKE = ({"set", "tuple"}, {"set", "interval"}, {"list", "interval"})
+_DOTS = r"(?:\\[lcd]?dots(?![a-zA-Z])|\.\.\.|\u2026)"
+_DECIMAL_OR_DOTS = re.compile(rf"(?:\d\.[\d ]*|\\(?:overline|bar)\s*\{{\d+\}}\s*){_DOTS}|({_DOTS})", re.ASCII)
+_OF_A_CASE = re.compile(
+    r"(?<![a-zA-Z\\])(?:if|when|because|since|not|unless|where|for|with|given|provided)(?![a-zA-Z])"
+)
+_LONGEST_CASE = 80
+_QUANTITY = re.compile(r"(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])|[\d\\]")
+_BRACKET_OR_SEPARATOR = re.compile(
+    r"([(\[{])|([)\]}])|(?:[,;]\s*)?(?:\\(?:text|mathrm|mbox)\s*\{[,;\s]*(?:and|or)\s*\}"
+    r"|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z]))|[,;]"
+)
+_SEVERAL_VALUES = re.compile(r"\\(?:pm|mp|in|[lg]e|ne)(?![a-zA-Z])|[<>|]")
 _COMMAND = re.compile(r"\\(?:text(?:bf|rm|it|normal|sf|tt)?|math(?:rm|bf|it|sf)|mbox|operatorname|bf|rm)(?![a-zA-Z])")
 _SPACING = re.compile(r"(?:\s|\\[,;: !]|\\q?quad(?![a-zA-Z])|~)+")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '\u2019-][^\W\d_]+)*")
@@ -76,15 +88,52 @@ def _digits(written: str) -> str:
 
 
 def differ_in_kind(gold: str, answer: str) -> bool:
-    r"""Return whether one is a set of listed elements and the other a tuple or an interval.
+    r"""Return whether one is a set of listed elements and the other a tuple or an interval, or they differ in form.
 
-    `x \in (1,2)` is certainly an interval, so it is not the list `1,2` either.
+    `x \in (1,2)` is certainly an interval, so it is not the list `1,2` either. Bare lists of different lengths differ;
+    so do what goes on, as `1,2,\ldots`, and what does not, and a case, as `7 \text{ if } n=5`, and what is none.
 
     Args:
         gold: The reference answer, cleaned.
         answer: The answer to judge, cleaned.
     """
-    return {_kind(gold), _kind(answer)} in _UNLIKE
+    if {_kind(gold), _kind(answer)} in _UNLIKE:
+        return True
+    if _goes_on(gold) != _goes_on(answer) or _is_case(gold) != _is_case(answer):
+        return True
+    counts = _elements(gold), _elements(answer)
+    return min(counts) > 1 and counts[0] != counts[1]
+
+
+def _is_case(text: str) -> bool:
+    r"""Return whether a reason or a case is in front of an equals sign: `7 \text{ if } n=5`.
+
+    `\text{Time with traffic} = 45` and `P(\text{not } A) = 45` only name the value.
+    """
+    for found in _OF_A_CASE.finditer(text):
+        equals = text.find("=", found.end(), found.end() + _LONGEST_CASE)
+        between = text[found.end() : max(found.end(), equals)]
+        words, brace, behind = between.partition("}")
+        between = behind if brace and "{" not in words else between
+        if between.count(")") <= between.count("(") and _QUANTITY.search(between):
+            return True
+    return False
+
+
+def _goes_on(text: str) -> bool:
+    r"""Return whether a text has dots that are not those of a decimal: `1,2,\ldots`, but not `0.333...`."""
+    return any(found[1] for found in _DECIMAL_OR_DOTS.finditer(text.rpartition("=")[2]))
+
+
+def _elements(text: str) -> int:
+    """Return the number of elements of a bare list, 1 for another text; 0 where one element may be several values."""
+    if _SEVERAL_VALUES.search(text):
+        return 0
+    depth, count = 0, 1
+    for found in _BRACKET_OR_SEPARATOR.finditer(text):
+        depth += bool(found[1]) - bool(found[2])
+        count += depth == 0 and not (found[1] or found[2])
+    return count
 
 
 def _kind(text: str) -> str | None:
@@ -124,7 +173,7 @@ def read_words(text: str) -> str | None:
         return None
     marked = _COMMAND.search(text) is not None and len(bare) > 1
     folded = bare.casefold()
-    if not marked and not any(len(part) >= 4 or part in _SHORT_WORDS for part in folded.split()):
+    if not marked and not any(len(part) >= 4 or part in _SHORT_WORDS for part in re.split("[ -]", folded)):
         return None
     return _SAME_WORDS.get(folded, folded)
 

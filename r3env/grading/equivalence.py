@@ -67,7 +67,7 @@ def _parse(answer: str) -> tuple[Any, ...]:
     # to pick any number out of a text that it cannot read.
     library = _math_verify()
     parsed = library.parse(f"\\boxed{{{answer}}}", [_only_the_box()], parsing_timeout=None)
-    return tuple(_with_imaginary_unit(expression, answer) for expression in parsed)
+    return tuple(_with_named_derivatives(_with_imaginary_unit(expression, answer)) for expression in parsed)
 
 
 def _with_imaginary_unit(expression: Any, text: str) -> Any:
@@ -78,6 +78,17 @@ def _with_imaginary_unit(expression: Any, text: str) -> Any:
     if isinstance(expression, Basic) and unit in expression.free_symbols and "_{i" not in text and "_i" not in text:
         return expression.subs(unit, I)
     return expression
+
+
+def _with_named_derivatives(expression: Any) -> Any:
+    # The derivative of one symbol by another would be zero.
+    from sympy import Basic, Derivative, MatrixBase, Symbol
+
+    if not isinstance(expression, (Basic, MatrixBase)):
+        return expression
+    derivatives = [(one, one.expr.free_symbols) for one in expression.atoms(Derivative)]
+    named = {one: Symbol(str(one)) for one, names in derivatives if names and names.isdisjoint(one.variables)}
+    return expression.xreplace(named) if named else expression
 
 
 @cache

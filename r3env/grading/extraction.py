@@ -13,6 +13,11 @@ from r3env.reasoning import visible_text
 _TOKEN = re.compile(r"\\{1,4}(?:boxed|fbox)\s*\{|\\[\s\S]|[{}]")
 _BOX_COMMAND = re.compile(r"\\{1,4}(?:boxed|fbox)\s*(?=\{)")
 
+_WITHOUT_BRACES = re.compile(
+    r"(\\(?:boxed|fbox)(?![a-zA-Z]))\s*(-?\d+(?:\.\d+)?|\\[dtc]?frac\s*(?:\{[^{}]*\}|\d)\s*(?:\{[^{}]*\}|\d))"
+)
+_SIGN = re.compile(r"(?:(?:\A|[\n=$(\[])|(?:=|\\[\[(])\s{1,4})[-\u2212]\Z")  # a dash of a sentence is none
+_SIGNED = re.compile(r"[\d.(]|\\(?:[dtc]?frac|sqrt|pi|\$|infty)(?![a-zA-Z])|[a-z](?![a-zA-Z])")
 _LONGEST_GAP = 80  # characters between two boxes of one answer
 _WORDS_BEFORE_AND, _WORDS_BEFORE_COMMA = 4, 1  # `\boxed{3} in the first and \boxed{5}`, `\boxed{3} chairs, \boxed{5}`
 _MOST_WORDS = 6  # between boxes of a reference
@@ -66,6 +71,8 @@ class FinalBoxes:
 def final_answer(response: str, form: str = BOX) -> str | None:
     r"""Return the final answer outside the thinking, the content of the last complete box; None if there is none.
 
+    A minus sign right before the box belongs to it where a formula begins or after an equals sign: `x = -\boxed{5}`.
+
     Everything before the last `</think>` is thinking, whether the response or the prompt opened it. Thinking
     that was opened and never closed leaves no answer. A box that is never closed does not count; of nested
     boxes the outermost does, and the commands of the inner ones are removed. `\boxed{1} and \boxed{2}` is `1, 2`.
@@ -93,6 +100,13 @@ def final_boxes(response: str, form: str = BOX) -> FinalBoxes | None:
         return _boxes_in(visible) or _single(last_number(visible))
     text = text_after(visible, marker(form))
     return None if text is None else _boxes_in(text) or _single(text)
+
+
+def reference_boxes(reference: str) -> FinalBoxes | None:
+    r"""Return the boxes of a reference, or None if it has none; `\boxed 7` and `\boxed\frac12` are boxes here."""
+    if "box" not in reference:
+        return None
+    return final_boxes(_WITHOUT_BRACES.sub(r"\1{\2}", reference))
 
 
 def _single(answer: str | None) -> FinalBoxes | None:
@@ -131,7 +145,7 @@ def as_list(boxes: Sequence[Box], *, labelled: bool = False) -> str:
 
 
 def _complete_boxes(text: str) -> list[tuple[int, int, int]]:
-    """Outermost complete boxes, each as the start of its command and of its content, and the end of its content.
+    """Outermost complete boxes, each as the start of its command, or sign, and of its content, and the content's end.
 
     Takes one pass: a response may hold thousands of open ones.
     """
@@ -152,12 +166,16 @@ def _complete_boxes(text: str) -> list[tuple[int, int, int]]:
         elif written == "{":
             open_braces.append(None)
         elif written.endswith("{") and len(written) > 2:
-            open_braces.append((token.start(), token.end()))
+            signed = _SIGN.search(text, max(0, token.start() - 8), token.start()) is not None
+            open_braces.append((token.start() - signed, token.end()))
     return found
 
 
 def _content(text: str, place: tuple[int, int, int]) -> str:
-    return _BOX_COMMAND.sub("", text[place[1] : place[2]]).strip()
+    content = _BOX_COMMAND.sub("", text[place[1] : place[2]]).strip()
+    if text[place[0]] == "\\" or not _SIGNED.match(content) or "=" in content:
+        return content
+    return f"-({content})" if re.search(r"[-+]", content) else f"-{content}"
 
 
 def _joined(text: str, places: list[tuple[int, int, int]], last: str) -> FinalBoxes:

@@ -28,7 +28,8 @@ def is_false_positive(gold: Any, answer: Any) -> bool:
     """
     if _false(answer):
         return True
-    if isinstance(gold, Eq) and isinstance(answer, Eq):
+    several = any(isinstance(one, Eq) and one.rhs.has(SympySet) for one in (gold, answer))  # x=1,2
+    if isinstance(gold, Eq) and isinstance(answer, Eq) and not several:
         return _different_equations(gold, answer)
     gold, answer = _as_tuple(_right_side(gold)), _as_tuple(_right_side(answer))
     if isinstance(gold, (Tuple, SympySet)) and isinstance(answer, (Tuple, SympySet)):

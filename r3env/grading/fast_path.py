@@ -14,12 +14,14 @@ from r3env.grading.normalization import (
     clean,
     comparable,
     encloses,
+    equations_as_list,
     join_thousands,
     primes_as_indices,
     strip_assignment,
     strip_separators,
     unwrap,
 )
+from r3env.grading.parser_spelling import respell, tell_letters_apart
 
 _BARE_LIST = re.compile(r"[\d.]+(?:\s+[\d.]+)+", re.ASCII)
 _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
@@ -88,14 +90,17 @@ def spelling_pair(gold: str, answer: str) -> tuple[str, str] | None:
     unconditional = strip_conditions(_clean(gold), _clean(answer))
     if unconditional is None:
         return None
-    gold, answer = map(_both_signs, _as_lists(*map(_clean, unconditional)))
-    gold = gold if "=" in answer else strip_assignment(gold)
+    gold, answer = map(_both_signs, _as_lists(*map(equations_as_list, map(_clean, unconditional))))
+    gold, answer = _without_name(gold, answer), _without_name(answer, gold)
     if _ANGLE.fullmatch(answer) and "\\pi" in gold:
         answer = _DEGREES.sub(_RADIANS, answer)
     elif _ANGLE.fullmatch(gold) and "\\pi" in answer:
         gold = _DEGREES.sub(_RADIANS, gold)
     pair = units.strip_units(as_set(gold), as_set(answer))
-    return pair and (_for_parser(pair[0]), _for_parser(pair[1]))
+    if pair is None:
+        return None
+    gold, answer = map(_for_parser, tell_letters_apart(*pair))
+    return gold, answer
 
 
 def _for_parser(text: str) -> str:
@@ -103,7 +108,7 @@ def _for_parser(text: str) -> str:
     text = _SET_BUILDER.sub(r"\1", text)
     if _TRIGONOMETRY.search(text):
         text = _DEGREES.sub(_RADIANS, text)
-    return text.replace(",", "").replace(" ", "") if _read(text) and "\\" not in text else text
+    return text.replace(",", "").replace(" ", "") if _read(text) and "\\" not in text else respell(text)
 
 
 def _flat(text: str) -> str:
@@ -147,6 +152,10 @@ def _both_signs(text: str) -> str:
         return text
     before = strip_assignment(before)
     return f"{before}+{behind}, {before}-{behind}"
+
+
+def _without_name(text: str, other: str) -> str:
+    return text if "=" in other else strip_assignment(text)
 
 
 def _vector(column: re.Match[str]) -> str:

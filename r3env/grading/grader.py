@@ -17,7 +17,7 @@ from r3env.child_processes.process import Child, ProcessDiedError, ProcessStartE
 from r3env.core import Reason, Verdict
 from r3env.grading.answer_forms import BOX, form_problem
 from r3env.grading.cost import too_costly
-from r3env.grading.extraction import FinalBoxes, answer_in, final_boxes
+from r3env.grading.extraction import FinalBoxes, answer_in, final_boxes, reference_boxes
 from r3env.grading.fast_path import fast_equal
 from r3env.grading.readings import answer_text, gold_readings, repeated_answers, same_elements
 
@@ -153,7 +153,7 @@ def close() -> None:
 
 
 def _reason(answer: FinalBoxes, gold: str, timeout_s: float) -> Reason:
-    boxed_gold = final_boxes(gold)
+    boxed_gold = reference_boxes(gold)
     golds = gold_readings(boxed_gold) if boxed_gold else [gold]
     for reference in golds:
         text = answer_text(answer, reference)

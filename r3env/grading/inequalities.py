@@ -2,6 +2,8 @@ r"""Inequalities joined by "or" or "and", as the union or intersection of interv
 
 import re
 
+from r3env.grading import plain_numbers
+
 _OR = re.compile(r"(?:(?<!\s)\s+)?(?:\\text\s*\{\s*or\s*\}|\\(?:lor|vee)(?![a-zA-Z])|(?<![a-zA-Z])or(?![a-zA-Z]))\s*")
 _AND = re.compile(
     r"(?:(?<!\s)\s+)?(?:\\text\s*\{\s*and\s*\}|\\(?:land|wedge)(?![a-zA-Z])|(?<![a-zA-Z])and(?![a-zA-Z]))\s*"
@@ -12,23 +14,43 @@ _NAME = r"([a-zA-Z]|\\theta|\\alpha)"
 _ONE_SIDED = re.compile(rf"{_NAME}{_RELATION}{_BOUND}")
 _REVERSED = re.compile(rf"{_BOUND}{_RELATION}{_NAME}")
 _TWO_SIDED = re.compile(rf"{_BOUND}{_RELATION}{_NAME}{_RELATION}{_BOUND}")
+_COMMA = re.compile(r"(?:(?<!\s)\s+)?,\s*")
 _LONGEST = 200
 
 
 def as_set(text: str) -> str:
     r"""Return `(-\infty,-1)\cup[2,\infty)` for inequalities of one name that "or" joins, or "and" does.
 
-    Other texts are returned as they are, also those in which both words stand.
+    A comma joins as "and" does where the numbers allow both, `x<2, x>1`. `2>x>1` becomes `1<x<2`. Other texts are
+    returned as they are, also those in which both words stand.
 
     Args:
         text: A cleaned answer.
     """
-    for word, operation in ((_OR, "\\cup"), (_AND, "\\cap")):
-        parts = word.split(text) if len(text) <= _LONGEST else []
-        read = [_interval(part) for part in parts]
-        if len(parts) > 1 and all(read) and len({one[0] for one in read if one}) == 1:
+    if len(text) > _LONGEST:
+        return text
+    if (found := _TWO_SIDED.fullmatch(text)) and not (_rises(found[2]) or _rises(found[4])):
+        high, first, name, second, low = found.groups()
+        return f"{low} {_turned(second)} {name} {_turned(first)} {high}"
+    for word, operation in ((_OR, "\\cup"), (_AND, "\\cap"), (_COMMA, "\\cap")):
+        parts = word.split(text)
+        read = [_interval(part) for part in parts] if len(parts) > 1 else []
+        if read and all(read) and len({one[0] for one in read if one}) == 1:
+            if word is _COMMA and not _overlap([one[1] for one in read if one]):
+                return text
             return operation.join(one[1] for one in read if one)
     return text
+
+
+def _overlap(intervals: list[str]) -> bool:
+    """Return whether two intervals, one up to a number and one from a number, have a number in common."""
+    if len(intervals) != 2:
+        return False
+    above, below = sorted(intervals, key=lambda interval: not interval.endswith("\\infty)"))
+    if not above.endswith("\\infty)") or not below.startswith("(-\\infty,"):
+        return False
+    low, high = plain_numbers.read(above[1:].partition(",")[0]), plain_numbers.read(below[:-1].rpartition(",")[2])
+    return low is not None and high is not None and low.value < high.value
 
 
 def _interval(part: str) -> tuple[str, str] | None:
@@ -48,6 +70,10 @@ def _interval(part: str) -> tuple[str, str] | None:
 
 def _rises(relation: str) -> bool:
     return relation.startswith(("<", "\\l"))
+
+
+def _turned(relation: str) -> str:
+    return relation.replace(">", "<").replace("\\g", "\\l")
 
 
 def _open(relation: str) -> str:

@@ -48,9 +48,10 @@ _LOOKS = (
     "displaystyle|textstyle|limits|bigl?|bigr|Bigl?|Bigr|tiny|small|normalsize|large|Large|LARGE|huge|Huge|boldmath"
     "|bf|it|tt|sf|rm|hfill"
 )
+_VALUED = r"(?:\\[a-zA-Z]+|[a-zA-Z])(?:_(?:\w|\{\w+\}))?\s*=(?!=)"
 _COMMANDS = (
-    # Between numbers a wide space separates two answers, not thousands.
-    (re.compile(r"(?<=\d)\s*\\q?quad(?![a-zA-Z])\s*(?=-?\d)"), ", "),
+    # Between numbers, or equations, a wide space separates two answers, not thousands.
+    (re.compile(rf"(?:(?<=\d)|(?<=\d\}}))\s*\\q?quad(?![a-zA-Z])\s*(?=-?\d|{_VALUED})"), ", "),
     (re.compile(rf"(?<=\d)\s*{_THOUSANDS}\s*(?=\d{{3}}(?!\d))"), ""),
     (re.compile(r"\\!"), ""),
     (re.compile(r"(?<=\d)\{:\}(?=\d)"), ":"),
@@ -136,6 +137,7 @@ _ONLY_FOR_COMPARING = (
         lambda m: f"(mod{m[1] or m[2] or m[3]})",
     ),
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
+    (re.compile(r"\\[cd]?dots(?![a-zA-Z])|\.\.\.|\u2026"), r"\\ldots"),
     (re.compile(r"\\(?:left|right)(?![a-zA-Z])"), ""),
     (re.compile(r"(?<![\d\s])\s+|(?<!\s)\s++(?!\d)"), ""),
     (re.compile(r"\s+"), " "),
@@ -145,10 +147,15 @@ _ONLY_FOR_COMPARING = (
 )
 _TEXT = re.compile(r"\\(?:text(?:bf|rm|it|normal)?|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
 _ARGUMENT = r"-?(?:[a-zA-Z]|\d+(?:\.\d+)?)"
+_INDEX_WORD = r"_\s*(?:\w|\\[a-zA-Z]+|\{\s*(?:\\?\w+|\\(?:text|mathrm)\s*\{\s*\w+\s*\})\s*\})"
+_EVENT = r"[A-Z](?:'|\^c)?"
 _NAME = re.compile(
-    rf"(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_(?:\w|\{{\w+\}}))?'{{0,3}}(?:\({_ARGUMENT}(?:,\s*{_ARGUMENT})*\))?"
+    rf"(?:P\s*\({_EVENT}(?:\s*(?:\||\\(?:mid|cap|cup)(?![a-zA-Z]))\s*{_EVENT})*\)"
+    r"|(?:\\(?:max|min|sup|inf|det|dim|deg)(?![a-zA-Z])\s*)?(?:[a-zA-Z]|\\[a-zA-Z]+)"
+    rf"(?:{_INDEX_WORD})?'{{0,3}}(?:\({_ARGUMENT}(?:,\s*{_ARGUMENT})*\))?)"
     r"\s*(?:=(?!=)|\\approx(?![a-zA-Z]))\s*"
 )
+_JOINED_EQUATIONS = re.compile(rf"(?<!\s)\s*(?:\\(?:lor|vee|land|wedge)(?![a-zA-Z])|\s\||\\\\)\s*(?={_VALUED})")
 _INDEX = r"_\s*(?:\w|\{\s*\w+\s*\})"
 _PRIMED = re.compile(  # but not the apostrophe of John's
     r"(?P<name>\\[a-zA-Z]+|(?!(?<=[a-zA-Z])[a-zA-Z]'[a-z])[a-zA-Z](?:[)}]{1,3})?)"
@@ -195,6 +202,11 @@ def strip_assignment(text: str) -> str:
     r"""Return the right side of `x = 5` or `f'(2) = 5`; other texts as they are."""
     assigned = _NAME.match(text)
     return text[assigned.end() :] if assigned and text.count("=") <= 1 else text
+
+
+def equations_as_list(text: str) -> str:
+    r"""Return `x=4 \lor x=5` as `x=4, x=5`: the parser reads the last equation only."""
+    return _JOINED_EQUATIONS.sub(", ", text) if text.count("=") > 1 and "\\begin" not in text else text
 
 
 def primes_as_indices(text: str) -> str:

@@ -56,6 +56,7 @@ _SYMBOLS = {"\u20ac": "euro", "\u00a3": "gbp", "\u00a5": "yen", "\u20b9": "inr",
 _SYMBOLS |= {f"\\mu {unit}": f"u{unit}" for unit in "mgsl"}
 _CANONICAL = _SYMBOLS | {name: unit for unit, names in _NAMES.items() for name in (unit, *names.split())}
 _SINGLE_LETTERS = "mgshLlJNWV"
+_PRODUCTS = ("\\cdot", "\\times")
 # With one of these a text says something about the value: `5\text{ or more}` is not 5.
 _MEANING = re.compile(
     r"\b(?:or|and|not|no|if|when|for|(?:more|less)(?=\s+(?:than|or))|least|most|than|greater|mod|modulo|to|is|are|only"
@@ -124,7 +125,7 @@ def strip_units(gold: str, answer: str) -> tuple[str, str] | None:
     """Return both values without their units, or None if each has a known unit and they differ.
 
     A single letter is taken for a unit only where the other value has no letters: `2m` is not 2 where the gold is an
-    expression in m.
+    expression in m; nor where both end in one, and it belongs to the last term of a sum: `n+2m` is not `(n+2)m`.
 
     Args:
         gold: The reference answer, cleaned.
@@ -136,7 +137,9 @@ def strip_units(gold: str, answer: str) -> tuple[str, str] | None:
         known, scales = [(reading(gold_unit), reading(answer_unit)) for reading in (_canonical, _scale)]
         if any(None not in pair and pair[0] != pair[1] for pair in (known, scales)):
             return None
-        return gold_value, answer_value
+        letters = _is_letter(gold_unit) and _is_letter(answer_unit)
+        sums = _is_sum(gold_value) or _is_sum(answer_value)
+        return (gold, answer) if letters and sums else (gold_value, answer_value)
     # A percentage is no sum of money, no angle and no length.
     if (gold_unit and answer.endswith("%") and _canonical(gold_unit)) or (
         answer_unit and gold.endswith("%") and _canonical(answer_unit)
@@ -168,7 +171,7 @@ def split(text: str) -> tuple[str, str]:
     value = found["value"].strip()
     if "circ" in found["unit"] and _TRIGONOMETRY.search(value):
         return text, ""
-    return (value, found["unit"]) if _balanced(value) else (text, "")
+    return (value, found["unit"]) if _balanced(value) and not value.endswith(_PRODUCTS) else (text, "")
 
 
 def _noun(text: str) -> tuple[str, str] | None:
@@ -207,6 +210,15 @@ def _scale(unit: str) -> str | None:
 
 def _is_letter(unit: str) -> bool:
     return re.sub(_POWER, "", unit).strip() in set(_SINGLE_LETTERS)
+
+
+def _is_sum(value: str) -> bool:
+    depth = 0
+    for found in re.finditer(r"([(\[{])|([)\]}])|(?<=[\w)}\]])\s*[-+]", value):
+        depth += bool(found[1]) - bool(found[2])
+        if depth == 0 and not (found[1] or found[2]):
+            return True
+    return False
 
 
 def _canonical(unit: str) -> str | None:

@@ -11,10 +11,9 @@ import functools
 import json
 import logging
 import os
-import tempfile
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from r3env.tools.calls import ToolCall
 from r3env.tools.mcp_transports import Address, ServerCommand, ServerUrl, connected
@@ -22,7 +21,8 @@ from r3env.tools.results import Schema, ToolResult, failure, timed_out
 
 _START_LIMIT_S, _CLOSING_LIMIT_S = 60.0, 30.0
 _GRACE_S = 5.0
-_LAST_WORDS = 300
+_LAST_WORDS = 300  # characters
+_LOG_LIMIT_S = 1.0
 _GONE = -32000  # the protocol's code of a connection that is closed
 _TIMEOUT = -32001  # and of an answer that does not come
 _NO_SESSION = -32600  # over HTTP, of a session that the server does not know: it has been started again
@@ -114,9 +114,9 @@ class Server:
     async def _serve(self, ready: "concurrent.futures.Future[Any]") -> None:
         """Keep the connection open until it is to be closed: who opens it has to close it, in the same task."""
         self._stop = asyncio.Event()
-        with tempfile.TemporaryFile("w+", errors="replace") as log:
+        with _LastWords() as log:
             try:
-                async with connected(self.address, log) as client:
+                async with connected(self.address, log.file) as client:
                     ready.set_result((client, await _list_tools(client)))
                     await self._stop.wait()  # waits: until `_end`, which cancels it
             except BaseException as error:
@@ -183,10 +183,37 @@ def _result(answered: Any) -> ToolResult:
     return ToolResult(text, answered.is_error)
 
 
-def _why(error: BaseException, log: Any) -> str:
+class _LastWords:
+    """A file of which the end is kept: a server may write beside the protocol as much as it likes."""
+
+    def __init__(self) -> None:
+        reading, writing = os.pipe()
+        self.file = os.fdopen(writing, "w")
+        self._kept = b""
+        self._reader = threading.Thread(target=self._read, args=(reading,), name="mcp-log", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def end(self) -> str:
+        """Return in one line what was written last; nothing of this process may be written any more."""
+        self.file.close()
+        self._reader.join(_LOG_LIMIT_S)  # a process that the server has started may hold the file open
+        return " ".join(self._kept.decode(errors="replace").split())[-_LAST_WORDS:]
+
+    def _read(self, reading: int) -> None:
+        with open(reading, "rb", buffering=0) as log:
+            while written := log.read(1 << 16):  # waits: until the server and this process have closed the file
+                self._kept = (self._kept + written)[-8 * _LAST_WORDS :]
+
+
+def _why(error: BaseException, log: _LastWords) -> str:
     """In one line why a server did not start: what it wrote last, else what was raised."""
-    log.seek(0)
-    said = " ".join(log.read().split())[-_LAST_WORDS:]
+    said = log.end()
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return said or f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -4,7 +4,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,24 +16,10 @@ from pathlib import Path
 
 import psutil
 
+from tests.free_ports import free_ports
+
 READY_S = 300.0
-# From here on the kernel hands out ports by itself; Ray's own workers would be found below.
-FIRST_PORT, LAST_PORT = 20000, 60000
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, outside Ray's own range of workers' ports."""
-    sockets, ports = [], []
-    while len(ports) < count:
-        probe = socket.socket()
-        probe.bind(("127.0.0.1", 0))
-        sockets.append(probe)
-        if FIRST_PORT <= probe.getsockname()[1] <= LAST_PORT:
-            ports.append(probe.getsockname()[1])
-    for probe in sockets:
-        probe.close()
-    return ports
 
 
 def surroundings() -> dict[str, str]:

@@ -1,6 +1,8 @@
 """The context that a vLLM engine is started with: it follows from what is generated, and its cache holds it."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,9 +10,15 @@ from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.models.names import ModelFacts, validate_model
 from algorithms.preflight.check import check, measure_engine, validate_start
-from algorithms.preflight.memory import cpu_cache_bytes, sequence_bytes
+from algorithms.preflight.context_window import ContextUse
+from algorithms.preflight.fitting import open_context
+from algorithms.preflight.memory import cpu_cache_bytes, engine_bytes, sequence_bytes
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.rollout.attempts import engine_context
 from algorithms.rollout.env_runner import LLMEnvRunner
+from r3env.adapters.foreign import ForeignEnv
+from r3env.envs.math import MathEnv
+from r3env.envs.mixture import MixtureEnv
 
 RUN = RunSettings(name="mine", steps=7)
 
@@ -51,6 +59,27 @@ def test_a_reflection_prompt_quotes_a_whole_attempt(r3):
 
 def test_the_further_turns_of_an_environment_have_room(config):
     assert length_of(config.environment(max_turns=2)) > 5 + 2 * 64 + 100
+
+
+def test_one_turn_takes_what_is_expected(config):
+    assert length_of(config) == config.measured.engine_context == 80
+
+
+def test_an_environment_that_ends_its_episodes_itself_may_have_several_turns(config, monkeypatch):
+    assert ForeignEnv.has_own_end and not MathEnv.has_own_end
+    monkeypatch.setattr(MathEnv, "has_own_end", True)
+    assert length_of(config) == 80 and config.measured.engine_context == 512
+    mixed = MixtureEnv({"sums": {"id": "r3env/Math-v0", "options": {"data": "embedded:train"}}})
+    assert mixed.has_own_end
+    mixed.close()
+
+
+def test_prompts_of_other_forms_count(config, tmp_path):
+    forms = tmp_path / "forms.jsonl"
+    row = {"problem": "2+3?", "answer": "5", "variants": {"four_choice": {"problem": "x" * 100, "answer": "A"}}}
+    forms.write_text(json.dumps(row) + "\n")
+    config.environment(data=str(forms), columns={"variants": "variants"})
+    assert length_of(config) == 176  # 101 + 64
 
 
 def test_held_out_prompts_count(config, tmp_path):
@@ -122,6 +151,70 @@ def test_a_cpus_cache_is_a_gib_or_what_all_sequences_need_or_what_one_needs():
     assert cpu_cache_bytes(with_length(1024, max_num_seqs=2), BIG) == 2 * sequence_bytes(with_length(1024), BIG)
     whole = with_length(40_960)
     assert cpu_cache_bytes(whole, BIG) == sequence_bytes(whole, BIG) > BIG.cache_bytes(40_960, "float32") > 2**30
+
+
+@pytest.mark.parametrize(
+    ("settings", "context"),
+    [
+        ({}, 10_624),  # of half a GiB: 48 KiB a token, in blocks of 128 of which two are spare
+        ({"max_context_tokens": 4096}, 4096),
+        ({"vllm": {"max_num_batched_tokens": 3000}}, 3000),  # a prompt is read as a whole
+        ({"vllm": {"kv_cache_memory_bytes": 2**28}}, 2432),
+        ({"vllm": {"kv_cache_memory_bytes": 2**20}}, 1024),  # what is expected at least
+        ({"max_model_len": 1024}, 1024),  # what is named
+    ],
+)
+def test_a_conversation_has_the_models_context_as_far_as_the_cache_holds_it(settings, context):
+    """What an environment writes between two answers is not known: results of tools are long."""
+    config = with_length(1024, **settings)
+    open_context(config, BIG, several=True)
+    assert (config.measured.engine_length, config.measured.engine_context) == (1024, context)
+    if context > 1024:
+        stated = engine_bytes(config, BIG, ContextUse(8, 16, 16, 16), at_once=1)["cache"]
+        assert stated >= config.measured.engine_cache_bytes >= sequence_bytes(config, BIG, context)
+        assert engine_context(config, BIG.context) == context
+    open_context(config, BIG, several=False)
+    assert config.measured.engine_context == 1024
+
+
+@pytest.mark.parametrize(
+    ("gib", "settings", "bounds", "context"),
+    [
+        (80, {}, {}, 16_384),  # a learner's budget
+        (80, {}, {"context": 8192}, 8192),
+        (80, {}, {"short_context": 4096}, 4096),  # positions change behind it
+        (80, {"vllm": {"kv_cache_memory_bytes": 2**28}}, {}, 2730),  # of half of it
+        (80, {"vllm": {"num_gpu_blocks_override": 64}}, {}, 1024),
+        (0.5, {}, {}, 1024),
+        (None, {}, {}, 1024),  # of a GPU that is not here
+    ],
+)
+def test_half_of_a_gpus_cache_bounds_a_conversation(monkeypatch, gib, settings, bounds, context):
+    config, model = with_length(1024, **settings), replace(BIG, **bounds)
+    for module in ("fitting", "memory"):
+        monkeypatch.setattr(f"algorithms.preflight.{module}.engine_is_on_gpu", lambda config: True)
+    found = None if gib is None else SimpleNamespace(least_bytes=gib * 2**30)
+    monkeypatch.setattr("algorithms.preflight.memory.found_gpus", lambda: found)
+    open_context(config, model, several=True)
+    assert config.measured.engine_context == context and config.measured.engine_cache_bytes is None
+
+
+def test_a_teacher_that_reads_a_conversation_holds_what_is_expected():
+    config = with_length(1024).training(mechanisms=["opd"])
+    config.apply({"opd": {"teacher": "embedded:tiny"}})
+    open_context(config, BIG, several=True)
+    assert config.measured.engine_context == 1024
+
+
+def test_a_checkpoint_of_another_machine_is_measured_again(config, monkeypatch):
+    measure_engine(config)
+    monkeypatch.setattr("algorithms.preflight.check.validate_sequences", lambda *_: pytest.fail("measured again"))
+    measure_engine(config)
+    config.measured.host = "elsewhere"
+    measured = []
+    monkeypatch.setattr("algorithms.preflight.check.validate_sequences", lambda *given: measured.append(given))
+    measure_engine(config)
+    assert len(measured) == 1
 
 
 def test_a_cache_that_the_user_names_is_taken(monkeypatch):

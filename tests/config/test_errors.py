@@ -121,6 +121,16 @@ CONTRADICTIONS = [
         "fix: training.lr_decay_steps=100, or how many there will be",
     ),
     (
+        {"training": {"lr_schedule": "cosine", "lr_decay_steps": 50, "warmup_steps": 100}},
+        "training.lr_decay_steps: 50 training steps are over before the 100 optimizer steps of training.warmup_steps, "
+        "and the rest would have the rate of the schedule's end; fix: a larger training.lr_decay_steps",
+    ),
+    (
+        {"training": {"importance_cap": 0.5}},
+        "training.importance_cap: 0.5 lowers the weight of responses that engine and trainer agree on; "
+        "fix: training.importance_cap=2",
+    ),
+    (
         {"environment": {"data": "a/../b.jsonl"}, "evaluation": {"data": "b.jsonl"}},
         "evaluation.data: 'b.jsonl' is environment.data too; fix: name held-out problems",
     ),

@@ -45,6 +45,16 @@ WRONG_OVERRIDES = [
     ("training.lrr=1", "training.lrr: no such setting; did you mean training.lr?"),
     ("training.lr.x=1", "training.lr.x: training.lr is not a mapping; fix: write training.lr=value"),
     ("training.lr={", "training.lr: '{' cannot be read: did not find expected node content"),
+    (
+        "run.steps=0200",
+        "run.steps: '0200' cannot be read: 0200 would be a number of base 8; fix: leave out the leading 0, "
+        "or quote it if it is a text",
+    ),
+    (
+        "run.stop={wall_hours: 11:30}",
+        "run.stop: '{wall_hours: 11:30}' cannot be read: 11:30 would be a number of base 60; fix: write a number, or "
+        "quote it if it is a text",
+    ),
     ("run.steps=0", "run.steps: 0 is not a whole number >= 1; the default is 100"),
     ("rl_module.model=", "rl_module.model: null is not text that is not empty; the default is 'embedded:tiny'"),
     (
@@ -67,6 +77,7 @@ WRONG_FILES = [
     (b"run: {steps: 0x" + 5000 * b"F" + b"}", "not a valid configuration: a number has more than 1,000 digits"),
     (b"run: {steps: " + b":".join(5000 * [b"59"]) + b"}", "not a valid configuration: a number has more than 1,000"),
     (b"run: " + 50_000 * b"[", "not a valid configuration: its entries are nested more than 100 deep; fix: write"),
+    (b"run: {mode: 0750}", "not a valid configuration: 0750 would be a number of base 8; fix: leave out the leading 0"),
     (b"base: ~nobody9/x.yaml", "base: "),
     (b"base: " + 300 * b"x", "base: "),
     (b"a: &a [*a]", "not a valid configuration: an alias stands within what it names; fix: write it out"),
@@ -105,6 +116,12 @@ def test_an_override_wins_and_has_the_type_of_its_setting(file, text, section, k
     found = config.to_sections()[section][key]
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("time", ["00:10", "01:30", "0:30", "00:11:22:33:44:55", "11:30h", "12:00-13:00"])
+def test_what_yaml_takes_for_text_stays_text(file, time):
+    config, _ = load(file, [f"environment.options={{at: {time}}}"], R3GRPOConfig)
+    assert config.environment_settings.options == {"at": time}
 
 
 def test_a_file_wins_over_the_defaults_and_the_rest_stays(file):

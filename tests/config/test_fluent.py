@@ -161,3 +161,12 @@ def test_rllib_is_told_to_leave_the_runners_alone():
     assert config._dont_auto_sync_env_runner_states is True
     assert hasattr(AlgorithmConfig(), "_dont_auto_sync_env_runner_states")
     assert config.is_atari is False
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, 2**32])
+def test_rllibs_seed_is_checked_as_the_commands(seed):
+    with pytest.raises(
+        ConfigError, match=r"^debugging\(seed=.*\): is no whole number from 0 to 4294967295; fix: seed=0"
+    ):
+        GRPOConfig().debugging(seed=seed).check_settings()
+    GRPOConfig().debugging(seed=None).check_settings()

@@ -11,10 +11,11 @@ from algorithms import sft
 from algorithms.config.errors import ConfigError
 from algorithms.config.files import configs_folder
 from algorithms.config.loading import load
+from algorithms.config.machine import RLModuleSettings
 from algorithms.config.placement import Placement, placement, transfer_kind
 from algorithms.models.names import ModelFacts
 from algorithms.preflight import check, fitting, gpus, memory, resources
-from algorithms.preflight.activations import activation_bytes
+from algorithms.preflight.activations import _OF_ACTIVATIONS, _kept_a_token, activation_bytes
 from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.description import Line, _gpu_lines, _place_lines
 from algorithms.preflight.fitting import gpu_shortage, ways_to_fit
@@ -223,6 +224,44 @@ def test_the_float32_gradient_of_a_trained_head_is_counted(weights):
         assert counted - activation_bytes(config, replace(model, head=0), use) == 4 * 151_936 * 1024
         adapted = config.rl_module(lora_rank=16)
         assert activation_bytes(adapted, model, use) == activation_bytes(adapted, replace(model, head=0), use)
+
+
+def test_copies_of_the_weights_are_no_activations():
+    """They do not grow with a micro-batch's tokens, and `learner_bytes` counts them."""
+    with sized("Qwen/Qwen3-0.6B") as (model, folder):
+        whole = RLModuleSettings(model=str(folder), dtype="bfloat16")
+        in_float32 = whole.changed("rl_module", {"dtype": "float32"})
+        half, single = (
+            _kept_a_token(module.model_dump_json(include=_OF_ACTIVATIONS), True, 1, 512)
+            for module in (whole, in_float32)
+        )
+    assert 0.5 * single < half < 0.7 * single  # norms compute in float32
+
+
+def test_the_layer_that_backward_recomputes_is_counted():
+    use = ContextUse(prompt=100, plain=2_000, longest=2_000, row=2_000)
+    with sized("Qwen/Qwen3-0.6B") as (model, folder):
+        small = replace(model, vocabulary=1, head=0)  # else logits, which are gone by then, are as large
+        recomputed, kept = (
+            activation_bytes(
+                resolve_config(
+                    "own_model_1gpu.yaml", f"rl_module.model={folder}", f"rl_module.gradient_checkpointing={on}"
+                ),
+                small,
+                use,
+            )
+            for on in ("true", "false")
+        )
+    assert kept / 28 < recomputed < kept / 28 + kept / 10
+
+
+def test_the_transformers_engines_cache_is_counted(four_billion):
+    config, model = four_billion(24, "env_runners.engine=transformers", "env_runners.max_response_tokens=4000")
+    at_once = memory.responses_at_once(config, None)
+    cache = model.cache_bytes(at_once * 4_096, "bfloat16")
+    assert least_gpu_bytes(config, model) > cache > 2**30
+    assert f"weights and {memory.gib(cache)} cache for an engine" in memory.gpu_memory(config, model)
+    assert "NOT ENOUGH" in gpu_shortage(config, model, None)
 
 
 @pytest.fixture

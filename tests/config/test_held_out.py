@@ -68,3 +68,54 @@ def test_a_template_is_a_problem_without_its_numbers(one, other, same):
 
 def test_too_few_words_have_no_template():
     assert template("12 + 5 * 3 = ?") is None and template("Solve for x: 2x = 4") is None
+
+
+def mixture(tmp_path: Path) -> tuple[GRPOConfig, dict[str, str]]:
+    """A mixture whose parts have data of their own, and held-out data for each."""
+    files = {
+        name: write(tmp_path / f"{name}.jsonl", [f"{name} of 1?", f"{name} of 2?"]) for name in ("a", "b", "c", "d")
+    }
+    parts = {name: {"id": "r3env/Math-v0", "weight": 2, "options": {"data": files[name]}} for name in ("a", "b")}
+    return GRPOConfig().environment("r3env/Mixture-v0", options={"environments": parts}), files
+
+
+def test_held_out_problems_of_a_mixture_are_named_by_part(tmp_path):
+    config, files = mixture(tmp_path)
+    facts = validate_environment(config.evaluation(data={"b": files["d"]}))
+    assert (facts.queries, facts.held_out) == (4, 2)
+    held_out = config.evaluation_settings.held_out(config.env_config)
+    assert held_out == {"environments": {"b": {"id": "r3env/Math-v0", "weight": 2, "options": {"data": files["d"]}}}}
+    assert validate_environment(config.evaluation(data={"a": files["c"], "b": files["d"]})).held_out == 4
+    with pytest.raises(ConfigError, match="evaluation.data: 2 of its 2 problems are training problems too"):
+        validate_environment(config.evaluation(data={"b": files["a"]}))
+    config.check_settings()
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        ("c.jsonl", "evaluation.data: 'c.jsonl' reaches no part of the mixture, .*: {a: SOURCE, b: SOURCE}$"),
+        (
+            {"z": "c.jsonl"},
+            "evaluation.data: 'z' is no part of environment.options.environments; fix: name one of a, b$",
+        ),
+        ({}, "evaluation.data: names no part of a mixture; fix: "),
+    ],
+)
+def test_held_out_problems_that_reach_no_part_are_refused(tmp_path, data, line):
+    with pytest.raises(ConfigError, match=f"^{line}"):
+        mixture(tmp_path)[0].evaluation(data=data).check_settings()
+    with pytest.raises(ConfigError, match="^evaluation.data: 'a' is no part .*; fix: name the parts there$"):
+        GRPOConfig().evaluation(data={"a": "c.jsonl"}).check_settings()
+
+
+def test_columns_of_all_parts_and_those_of_held_out_problems_reach_the_parts(tmp_path):
+    named = tmp_path / "named.jsonl"
+    named.write_text('{"q": "1 of e?", "answer": "1"}\n')
+    config, files = mixture(tmp_path)
+    config.environment(columns={"problem": "q"}).evaluation(data={"a": str(named), "b": "preset:math500"})
+    parts = config.evaluation_settings.held_out(config.env_config)["environments"]
+    assert parts["a"]["options"] == {"data": str(named), "columns": {"problem": "q"}}
+    assert parts["b"]["options"] == {"data": "preset:math500"}, "a preset knows its own"
+    parts = config.evaluation(columns={"problem": "p"}).evaluation_settings.held_out(config.env_config)["environments"]
+    assert parts["a"]["options"]["columns"] == {"problem": "p"}

@@ -23,7 +23,9 @@ RUN = RunSettings(name="mine", steps=7)
 
 def with_gpus(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)  # fewer than the actors ask for, which share them
+    monkeypatch.setattr(
+        os, "sched_getaffinity", lambda process: set(range(4))
+    )  # fewer than the actors ask for, which share them
 
 
 def chosen(config) -> tuple[str, str, str, float]:

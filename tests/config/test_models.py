@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from transformers import DeepseekV2Config, FalconConfig, Gemma3TextConfig, MistralConfig, Qwen3Config, Qwen3NextConfig
 
 from algorithms.evaluation.config import BenchmarksConfig
 from algorithms.grpo.config import ConfigError, GRPOConfig
-from algorithms.models.names import ModelFacts, fetch_model, resolve_model, validate_model
+from algorithms.models.names import ModelFacts, fetch_model, model_facts, resolve_model, validate_model
 from algorithms.preflight.check import validate_vllm_model
 
 
@@ -78,6 +79,46 @@ def test_the_size_is_that_of_the_loaded_model(tiny_model):
     )
     assert facts.weight_bytes("bfloat16") == 2 * facts.parameters
     assert facts.cache_bytes(10, "float32") == 10 * 3 * (2 * 2 * 4) * 4
+
+
+SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 8, "vocab_size": 100}
+KEPT = {
+    "all keys and values": (Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=16), 4 * 64 * 5000),
+    "windows": (
+        Gemma3TextConfig(
+            **SIZES,
+            num_key_value_heads=2,
+            head_dim=16,
+            sliding_window=100,
+            layer_types=[*3 * ["sliding_attention"], "full_attention"],
+        ),
+        64 * (3 * 100 + 5000),
+    ),
+    "windows of all layers": (MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=100), 4 * 2 * 2 * 8 * 100),
+    "recurrent layers": (
+        Qwen3NextConfig(
+            **SIZES,
+            num_key_value_heads=2,
+            head_dim=16,
+            num_experts=2,
+            layer_types=[*3 * ["linear_attention"], "full_attention"],
+        ),
+        64 * 5000,
+    ),
+    "latent attention": (
+        DeepseekV2Config(**SIZES, num_key_value_heads=8, n_routed_experts=2, kv_lora_rank=24, qk_rope_head_dim=8),
+        4 * (24 + 8) * 5000,
+    ),
+    "one key for all heads": (FalconConfig(**SIZES, multi_query=True), 4 * 2 * 8 * 5000),
+}
+
+
+@pytest.mark.parametrize("what", KEPT)
+def test_the_least_that_a_cache_holds_is_what_layers_attend_to(what, tmp_path):
+    of, kept = KEPT[what]
+    of.save_pretrained(tmp_path)
+    facts = model_facts(what, str(tmp_path))
+    assert facts.least_cache_bytes(5000, "float16") == 2 * kept <= facts.cache_bytes(5000, "float16")
 
 
 MISSING = {

@@ -92,6 +92,15 @@ def test_learners_hold_one_teacher(tmp_path, monkeypatch):
         "second.teacher: 'embedded:tiny' is not that of opd, and learners hold only one; "
         "fix: second.teacher=embedded:teacher"
     )
+    with pytest.raises(ConfigError, match=r"^second.teacher_revision: null is not that of opd, .*teacher_revision=v1$"):
+        load(None, [*both, "opd.teacher_revision=v1"], GRPOConfig)[0].check_settings()
+
+
+@pytest.mark.parametrize("method", ["mechanisms=[opd]", "advantage=rl_zvp"])
+def test_a_kl_in_the_reward_that_would_weigh_nothing_is_refused(method):
+    named = [f"training.{method}", "training.kl_in=reward", "training.beta=0.1"]
+    with pytest.raises(ConfigError, match=r"^training.beta: 0.1 in the reward .*; fix: training.kl_in=loss$"):
+        load(None, named, GRPOConfig)
 
 
 def test_a_text_of_sdpo_says_where_the_solution_goes():

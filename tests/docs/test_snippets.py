@@ -12,6 +12,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from ray import tune
 
+from algorithms.grpo.config import GRPOConfig
+from algorithms.preflight.check import validate_start
 from algorithms.preflight.trial import try_out
 from algorithms.r3_grpo.config import R3GRPOConfig
 from examples.http_judge import Judge, JudgeServer
@@ -74,14 +76,20 @@ def readme(page):
 
 def ablation(page, monkeypatch):
     """The search itself is that of another page."""
-    spaces = []
-    monkeypatch.setattr(
-        tune, "Tuner", lambda kind, param_space: types.SimpleNamespace(fit=lambda: spaces.append(param_space))
-    )
+    tuned = []
+    tuner = lambda kind, **given: types.SimpleNamespace(fit=lambda: tuned.append(given))  # noqa: E731
+    monkeypatch.setattr(tune, "Tuner", tuner)
     (code,) = snippets(page)
     run(code, page)
-    (space,) = spaces
-    R3GRPOConfig.from_dict(space.to_dict() | {"lr": 1e-5}).check_settings()
+    (given,) = tuned
+    assert given["run_config"].stop == {"training_iteration": 20}
+    validate_start(R3GRPOConfig.from_dict(given["param_space"].to_dict() | {"lr": 1e-5}))
+
+
+@pytest.mark.parametrize("kind", [GRPOConfig, R3GRPOConfig])
+def test_the_example_of_a_configuration_starts(kind):
+    (example,) = re.findall(r"`(.+)\.build_algo\(\)`", kind.__doc__)
+    validate_start(eval(example, {kind.__name__: kind}))
 
 
 def agents(page, tmp_path):

@@ -50,6 +50,14 @@ def test_evaluation_between_steps_is_of_the_newest_policy_and_leaves_the_rest(ah
     assert ahead.batch.record["rollout/prompts_completed"] == QUERIES
 
 
+def test_an_evaluation_takes_nothing_from_the_counts_of_the_next_step(ahead):
+    pool = ahead.rollout_workers
+    pool._dispatches._sums["stale"] += 7.0
+    ahead.evaluate()
+    ahead.train()
+    assert ahead.batch.record["rollout/stale"] == 7.0
+
+
 def trained_queries(algorithm, steps):
     trained = []
     for _ in range(steps):

@@ -1,7 +1,11 @@
 """What an idle runner takes from the others when nothing waits any more."""
 
+from dataclasses import replace
+
 from algorithms.rollout.remote_runner import SILENT_S, RemoteRunner, far_behind, plan_steal
-from algorithms.rollout.types import Prompt, Request, RunnerReport, Sampling
+from algorithms.rollout.scheduler import DispatchPlan
+from algorithms.rollout.stream import RolloutStream
+from algorithms.rollout.types import Prompt, Request, RunnerReport, Sampling, Split
 
 SLOTS = 4
 
@@ -11,8 +15,8 @@ def runner(number, *ids, speed=10.0, heard=0.0):
     return RemoteRunner(number, None, held=held, speed=speed, last_heard=heard)
 
 
-def stolen(receiver, runners, shared=(), now=0.0):
-    found = plan_steal(receiver, runners, SLOTS, shared, now)
+def stolen(receiver, runners, moved=(), now=0.0):
+    found = plan_steal(receiver, runners, SLOTS, moved, now)
     return None if found is None else (found.victim.number, [r.id for r in found.requests], found.shared)
 
 
@@ -40,10 +44,32 @@ def test_what_a_straggler_has_begun_is_copied_by_an_idle_runner_but_once():
     receiver, third, straggler = runner(0), runner(2), runner(1, 1, 2, 3, speed=2.0)
     runners = [receiver, third, straggler]
     assert stolen(receiver, runners) == (1, [1, 2, 3], True)
-    assert stolen(receiver, runners, shared={1, 2}) == (1, [3], True)
-    assert stolen(receiver, runners, shared={1, 2, 3}) is None
+    third.held.update({1: straggler.held[1], 2: straggler.held[2]})
+    assert stolen(receiver, runners) == (1, [3], True)
+    third.held.update(straggler.held)
+    assert stolen(receiver, runners) is None
     receiver.held.update(third.held | {9: Request(9, Prompt("q"), 0, 0, Sampling())})
     assert stolen(receiver, runners) is None  # it has work of its own
+
+
+def test_ahead_of_the_learners_nothing_that_has_begun_is_copied():
+    receiver, straggler = runner(0), runner(1, *range(6), speed=2.0)
+    runners = [receiver, straggler, runner(2)]
+    assert plan_steal(receiver, runners, SLOTS, (), 0.0, copies=False).shared is False  # two wait
+    del straggler.held[4], straggler.held[5]
+    assert plan_steal(receiver, runners, SLOTS, (), 0.0, copies=False) is None
+    assert plan_steal(receiver, runners, SLOTS, (), 0.0).shared is True
+    straggler.held[2] = replace(straggler.held[2], split=Split.EVALUATION)  # under weights that stay
+    assert [each.id for each in plan_steal(receiver, runners, SLOTS, (), 0.0, copies=False).requests] == [2]
+    ahead, waited_for = (RolloutStream(None, DispatchPlan(4, 4, 1, 1), ahead=ahead) for ahead in (True, False))
+    assert (ahead.dispatch.copies, waited_for.dispatch.copies) == (False, True)
+
+
+def test_what_moved_to_a_runner_that_then_stalls_is_copied_too():
+    thief, first = runner(1, 6, heard=0.0), runner(0, heard=300.0)
+    assert stolen(first, [first, thief], moved={6}, now=300.0) == (1, [6], True)
+    first.to_withdraw.append(6)  # it is still told to drop it
+    assert stolen(first, [first, thief], moved={6}, now=300.0) is None
 
 
 def test_a_silent_runner_is_behind_when_calls_do_not_take_that_long():

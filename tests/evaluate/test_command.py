@@ -65,11 +65,30 @@ def test_a_damaged_part_is_one_line(whole, tmp_path, capsys):
     assert last.startswith(f"error: {part}: cannot be read") and "fix: delete it" in last
 
 
+def test_a_damaged_part_of_one_that_goes_on_is_one_line_too(whole, tmp_path, capsys):
+    cut = shutil.copytree(whole, tmp_path / "cut")
+    part = cut / "responses" / "part-000000.parquet"
+    part.write_bytes(part.read_bytes()[:100])
+    (cut / "responses" / "part-000001.parquet").unlink()
+    assert main([*ASKED, *IN_PARTS, "--data", "math=embedded:heldout", "--reflection", "--out", str(cut)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {part}: cannot be read")
+
+
 def test_hard_for_an_evaluation_that_is_not_finished_is_refused(whole, tmp_path, capsys):
     cut = shutil.copytree(whole, tmp_path / "cut")
     (cut / "responses" / "part-000001.parquet").unlink()
     assert main([*ASKED, "--data", "math=embedded:heldout", f"benchmarks.hard_for={cut}"]) == 2
     assert "is not finished: 8 of 12 problems, 4 answers each; fix:" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_hard_for_an_evaluation_with_one_answer_of_each_problem_is_refused(whole, tmp_path, capsys):
+    once = tmp_path / "once"
+    assert (
+        main([*ASKED, "--samples", "1", "evaluation.k=[1]", "--data", "math=embedded:heldout", "--out", str(once)]) == 0
+    )
+    assert main([*ASKED, "--data", "math=embedded:heldout", f"benchmarks.hard_for={once}"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "benchmarks.hard_for: " in last and "has 1 answer of each problem" in last and "evaluation.samples=8" in last
 
 
 def test_the_hard_ones_of_an_earlier_evaluation_can_be_asked_alone(whole, tmp_path, capsys):

@@ -52,6 +52,17 @@ def test_a_mixture_is_asked_its_own_parts(configured, tmp_path):
     assert named == Path("evaluations/embedded-tiny-sums-boxes")
 
 
+def test_the_held_out_problems_of_parts_are_those_of_a_mixture_alone(configured):
+    run = {
+        "environment": {"id": "r3env/Mixture-v0", "options": {"environments": PARTS}},
+        "evaluation": {"data": {"sums": "chain_sum#seed=9,size=5"}},
+    }
+    environment = make_environment(configured(run))
+    assert list(environment.parts) == ["sums"] and len(environment.uids) == 5
+    other = configured(run, "--data", "a=embedded:heldout", "environment.id=r3env/Math-v0", "environment.options={}")
+    assert list(make_environment(other).parts) == ["a"]
+
+
 def test_a_mixture_without_options_is_asked_its_default_parts(configured):
     config = configured({"environment": {"id": "r3env/Mixture-v0", "max_turns": 1}})
     assert set(make_environment(config).parts) == {"one_turn", "two_turns"}

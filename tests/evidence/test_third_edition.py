@@ -33,7 +33,7 @@ def test_the_interval_by_hand():
     assert (same.mean, same.low, same.high) == (0.5, 0.5, 0.5)
 
 
-def run(arm, seed, shares, cpu_s=50.0, first=0.0, half=None):
+def run(arm, seed, shares, cpu_s=50.0, first=0.0, half=None, machine="2 cores"):
     sides = {
         "before": {"metrics": {"pass@1": 0.0}, "correct": {"p0": first}},
         "after": {
@@ -43,16 +43,18 @@ def run(arm, seed, shares, cpu_s=50.0, first=0.0, half=None):
         },
     }
     end = float(np.mean(shares))
-    curve = [[0.0, 0.0], *([[500.0, half]] if half is not None else []), [1000.0, end]]
-    return SimpleNamespace(arm=arm, seed=seed, generated_tokens=1000, cpu_s=cpu_s, curve=curve, **sides)
+    curve = [[0.0, 0.0], *([[50_000.0, half]] if half is not None else []), [100_000.0, end]]
+    own = {"steps": 5 if arm == "r3" else 10, "cpu_s": cpu_s, "curve": curve, "machine": machine}
+    return SimpleNamespace(arm=arm, seed=seed, generated_tokens=1000, **own, **sides)
 
 
 def test_arms_are_compared_over_common_seeds():
-    runs = [run("grpo", 0, [0.0, 0.5]), run("grpo", 1, [0.0, 0.5]), run("r3", 0, [0.5, 1.0]), run("r3", 1, [0.5, 1.0])]
-    grpo, r3, flat = evidence.compared([*runs, run("r3-flat", 0, [1.0, 1.0], cpu_s=100.0)]).splitlines()[2:]
-    assert grpo == "| GRPO | 2 | 0.0 % | 25.0 % |  | -50.0 | 12.5 % | 25.0 % | 1,000 | 50.0 |"
-    assert "| 2 | 0.0 % | 75.0 % | +50.0 |  | 37.5 % | 25.0 % | 1,000 | 50.0 |" in r3
-    assert "| 1 | 0.0 % | 100.0 % |  |  | 50.0 % | 25.0 % | 1,000 | 100.0 |" in flat
+    runs = [run("grpo", seed, [0.0, 0.5], half=0.075) for seed in (0, 1)]
+    runs += [run("r3", seed, [0.5, 1.0], half=0.425) for seed in (0, 1)]
+    grpo, r3, flat = evidence.compared([*runs, run("r3-flat", 0, [1.0, 1.0])]).splitlines()[2:]
+    assert grpo == "| GRPO | 2 | 0.0 % | 25.0 % |  | -50.0 | 10.0 % | 25.0 % | 1,000 |"
+    assert "| 2 | 0.0 % | 75.0 % | +50.0 |  | 40.0 % | 25.0 % | 1,000 |" in r3
+    assert "| 1 | 0.0 % | 100.0 % |  |  |  | 25.0 % | 1,000 |" in flat  # evaluated twice: no mean over the run
     assert evidence.ahead(runs, "r3-flat", "grpo") is None
     third = [run("grpo", 2, [0.0, 0.5]), run("r3", 2, [0.5, 1.0])]
     assert "| +50.0 [+50.0, +50.0] |" in evidence.compared([*runs, *third])
@@ -60,7 +62,8 @@ def test_arms_are_compared_over_common_seeds():
 
 def test_a_difference_is_taken_in_other_ways_too():
     runs = [run("grpo", seed, [0.0, 0.5] * 2, half=0.1) for seed in range(3)]
-    # Ahead by 50 points on commas, and by 0, 20 and 10 on questions. The third seed began otherwise. Equal half-way.
+    # Ahead by 50 points on commas, and by 0, 20 and 10 on questions. The third seed began otherwise. Equal half-way,
+    # and r3 takes twice the tokens a step.
     runs += [run("r3", s, [0.5, 0.5 + more] * 2, first=s == 2, half=0.1) for s, more in enumerate((0.0, 0.2, 0.1))]
     lines = evidence.doubts(runs).splitlines()
     rows = dict(line.strip("| ").split(" | ") for line in lines[2:])
@@ -68,7 +71,11 @@ def test_a_difference_is_taken_in_other_ways_too():
     assert rows["errors pooled over all arms"] == with_t(30.0, [25.0, 35.0, 30.0])
     assert rows["seeds on one kind of processor: 0, 1"] == "+30.0"
     assert rows["without `commas`"] == with_t(10.0, [0.0, 20.0, 10.0])
-    assert rows["at 0k tokens, by seed"] == "+0.0 [+0.0, +0.0]"
+    assert rows["at 50k tokens, by seed"] == "+0.0 [+0.0, +0.0]"
+    assert rows["at 80k tokens, by seed"] == with_t(18.0, [15.0, 21.0, 18.0])
+    assert rows["seed after seed"] == "+25.0, +35.0, +30.0"
+    assert rows["signs flipped; p of 3 seeds is 0.25 or more"] == "p = 0.25"
+    assert rows["after as many steps, by seed"] == with_t(45.0, [40.0, 50.0, 45.0])
     assert rows["mean over the run, by seed"] == with_t(7.5, [6.25, 8.75, 7.5])
     assert "2 seeds in common: too few" in evidence.doubts([each for each in runs if each.seed < 2])
 
@@ -103,10 +110,16 @@ def test_runs_of_other_code_do_not_join_a_record(tmp_path, monkeypatch, capsys):
     assert "runs of ccc cannot join those of aaa" in capsys.readouterr().err
 
 
+def test_what_was_tried_before_the_registration():
+    lines = evidence.developed().splitlines()
+    assert "| 24 | 48 | 4e-05 | 12 | 2.7 % → 29.0 % | 2.7 % → 23.7 % |  |" in lines
+
+
 def test_processor_seconds_of_a_token_compare_within_a_seed():
     runs = [run("grpo", 0, [0.0], cpu_s=40.0), run("grpo", 1, [0.0], cpu_s=80.0), run("r3", 1, [0.0], cpu_s=100.0)]
     runs += [run("r3-flat", 0, [0.0], cpu_s=60.0), run("r3", 2, [0.0]), run("r3", 0, [0.0], first=1.0)]
-    assert evidence.costs(runs[:2]) == "no arm has a seed with grpo on the same kind of processor"
+    runs += [run("dapo", 0, [0.0], machine="another")]
+    assert evidence.costs(runs[:2]) == "no arm has a seed with grpo on the same machine"
     assert evidence.costs(runs).splitlines() == [
         "| arm | seed 0 | seed 1 |",
         "|---|---|---|",

@@ -48,6 +48,18 @@ def test_where_nothing_but_the_kl_differs_beta_weighs_as_in_a_group_half_of_whic
     assert advantages(0.1, 0.0, 0.0, finite=False) == [0, 0], "the update skips a policy that overflowed"
 
 
+@pytest.mark.parametrize(
+    ("advantage", "correct", "floor"),
+    [("std", False, 0.5), ("mean", False, 0.0), ("hgpo", False, 0.5), ("ngrpo", True, 0.5), ("ngrpo", False, 0.0)],
+)
+def test_the_kl_alone_is_bounded_wherever_its_own_deviation_divides(advantage, correct, floor):
+    training = TrainingSettings(kl_in="reward", beta=0.1, advantage=advantage)
+    samples = [Sample(SimpleNamespace(correct=correct), 1.0) for _ in range(2)]
+    group = Group(Prompt("q"), samples)
+    KLReward(None, SimpleNamespace(config=SimpleNamespace(training_settings=training))).normalize(group)
+    assert group.std_floor == floor
+
+
 def fresh(algorithm):
     return [sample for group in algorithm.batch.groups for sample in group.fresh]
 

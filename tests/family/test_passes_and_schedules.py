@@ -90,7 +90,7 @@ def test_passes_with_a_falling_learning_rate_are_resumed_exactly(build, pool, tm
 
 def test_passes_go_with_replay_and_with_rows_of_their_own(build, pool, tmp_path):
     named = "training.mechanisms=[laser,dph_rl,entropy_bonus,covariance]"
-    more = ("laser.warmup=1", "laser.min_std=0.001", "dph_rl.solved=0.25", "training.passes=2", *REFLECT)
+    more = ("laser.warmup=1", "laser.min_std=0.001", "dph_rl.solved=0.75", "training.passes=2", *REFLECT)
     limit = "env_runners.max_response_tokens=40"
     records, *_ = resumed_exactly(
         build,

@@ -11,6 +11,7 @@ import pytest
 import algorithms
 import r3env
 from r3env.constraints.requirements import forms
+from r3env.data import options
 from r3env.envs.choice import _patterns
 from r3env.grading import conditions
 from tests.faults.costly_patterns import costly
@@ -31,6 +32,8 @@ MADE = {
     ("r3env.constraints.reading", "forms"): [(forms("library"), {"search"})],
     ("r3env.control_tokens", "encode"): [(re.compile("(\ue000\\d+\ue000)"), {"split"})],
     ("r3env.control_tokens", "_spelling"): [(re.compile(r"<\|im_start\|>|<\|im_end\|>"), {"sub"})],
+    ("r3env.data.options", "_stands"): [(re.compile(r"(?<!\w)two\ words(?!\w)"), {"search"})],
+    ("r3env.data.options", "_in_order"): [(re.compile(options._MARK.format("A")), {"search"})],
     ("r3env.envs.choice", "_patterns"): [
         *((pattern, {"search"}) for pattern in (*_patterns("ABCD").sentences, _patterns("ABCD").another)),
         (_patterns("ABCD").joined, {"match"}),

@@ -13,6 +13,7 @@ from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings, LossTerm
 from algorithms.losses.term import term
+from algorithms.models.causal_lm import recomputes
 
 from .conftest import RESPONSE_LIMIT, small_model
 from .recomputation import recompute, relative_error
@@ -171,6 +172,13 @@ def test_a_kl_term_pulls_rows_without_advantage_as_well(lm, reference, groups):
     statistics, gradients = gradient_of(lm, silent, reference=reference)
     assert statistics.terms["value/kl"] > 0 and statistics.trained_tokens == statistics.tokens
     assert any(bool(gradient.abs().max() > 0) for gradient in gradients.values())
+
+
+def test_a_model_that_cannot_recompute_says_so_and_keeps_its_activations(lm, monkeypatch, caplog):
+    assert recomputes(lm, True) and not recomputes(lm, False)
+    monkeypatch.setattr(type(lm), "supports_gradient_checkpointing", False)
+    assert not recomputes(lm, True)
+    assert "cannot recompute activations and keeps them" in caplog.text
 
 
 def test_gradient_checkpointing_changes_no_gradient(lm, groups):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 from transformers import (
+    AttentionInterface,
     BambaConfig,
     BloomConfig,
     Gemma2Config,
@@ -15,13 +16,14 @@ from transformers import (
     GptOssConfig,
     LlamaConfig,
     MistralConfig,
+    PhimoeConfig,
     Qwen2Config,
     Qwen3Config,
 )
 from transformers.models.auto import AutoModelForCausalLM
 
 from algorithms.learner import kernels
-from algorithms.learner.attention import is_packed, packed_attention, use_packed_attention
+from algorithms.learner.attention import NAME, is_packed, packed_attention, use_packed_attention
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.packing import PackedSequences, rectangles
@@ -195,6 +197,26 @@ def test_a_packed_model_still_takes_padded_batches_and_generates():
         torch.testing.assert_close(found[mask > 0], expected[mask > 0], rtol=1e-4, atol=1e-5)
         expected, found = (lm.generate(tokens, max_new_tokens=5, do_sample=False, **arguments) for lm in (own, packed))
         assert torch.equal(found, expected)
+
+
+PHIMOE = {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8}
+
+
+@pytest.mark.parametrize(("window", "packs"), [(200, False), (None, True)])
+def test_a_window_that_is_in_the_mask_alone_is_not_lost(window, packs):
+    """The probe is far shorter than windows of real models are."""
+    lm = model_of(PhimoeConfig(**SHAPE, **PHIMOE, sliding_window=window))
+    own = lm.config._attn_implementation
+    assert use_packed_attention(lm) == packs
+    assert packs or lm.config._attn_implementation == own
+    assert AttentionInterface()[NAME] is packed_attention, "the probe's own is gone"
+
+
+@pytest.mark.parametrize("name", ["qwen2 with a window", "mistral", "gemma3"])
+def test_a_window_that_layers_pass_is_no_reason_against_packing(name):
+    config = copy.deepcopy(ARCHITECTURES[name])
+    config.sliding_window = 200
+    assert use_packed_attention(model_of(config))
 
 
 def test_training_mode_outlives_the_probe():

@@ -10,8 +10,8 @@ import torch
 from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
 
 from algorithms.config.errors import ConfigError
-from algorithms.grpo.first_checks import RESPONSE_TOKENS, check_engine, proof_prompts, proof_rows
-from algorithms.grpo.types import Sample
+from algorithms.grpo.first_checks import RESPONSE_TOKENS, check_engine, comparable, proof_prompts, proof_rows
+from algorithms.grpo.types import Group, Sample
 from algorithms.learner import start_check
 from algorithms.learner.attention import NAME, use_packed_attention
 from algorithms.learner.forward import ForwardSettings, score
@@ -174,6 +174,16 @@ def test_an_engine_of_another_model_or_without_log_probs_is_refused(engine, lear
         return
     with pytest.raises(ConfigError, match="they compute different models, and nothing was trained"):
         call()
+
+
+def test_greedy_answers_and_those_of_other_weights_are_not_compared():
+    def group(version, **prompt):
+        asked = Prompt("a", **prompt)
+        rollout = answer(Request(0, asked, 0, 0, Sampling()), prompt=[1], response=[2, 3], correct=True)
+        return Group(asked, [Sample(replace(rollout, weights_version=version), 1.0)])
+
+    greedy, old, sampled = group(3, greedy=True), group(2), group(3)
+    assert comparable([greedy, old, sampled], 3) == sampled.samples
 
 
 def test_the_model_is_left_as_it_was():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import LlamaConfig, MixtralConfig, Qwen2Config
+from transformers import LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config
 from transformers.models.auto import AutoModelForCausalLM
 
 from algorithms.learner.batch import TrainingSample
@@ -63,6 +63,8 @@ def test_windows_and_head_sizes_are_the_configurations():
         **SHAPE, use_sliding_window=True, sliding_window=7, layer_types=["sliding_attention", "full_attention"]
     )
     assert ModelShape.of(AutoModelForCausalLM.from_config(config)).layers == (AttentionShape(32, 7), AttentionShape(32))
+    everywhere = MistralConfig(**SHAPE, sliding_window=7)  # names no kinds of layers
+    assert ModelShape.of(AutoModelForCausalLM.from_config(everywhere)).layers == (AttentionShape(32, 7),) * 2
     wide = LlamaConfig(**SHAPE, head_dim=16)
     assert ModelShape.of(AutoModelForCausalLM.from_config(wide)).layers == (AttentionShape(64), AttentionShape(64))
 
@@ -132,6 +134,9 @@ def test_what_follows_a_shared_prompt_costs_its_own_pairs_and_those_with_the_pro
         ("NVIDIA A100-SXM4-80GB", 312e12),
         ("NVIDIA L40S", 362e12),
         ("NVIDIA L4", 121e12),
+        ("NVIDIA H200 NVL", 835e12),
+        ("NVIDIA RTX A4000", None),
+        ("NVIDIA RTX A1000", None),
         ("NVIDIA GeForce RTX 4090", 165.2e12),
         ("NVIDIA B200", 2250e12),
         ("Some other device", None),

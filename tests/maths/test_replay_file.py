@@ -81,6 +81,25 @@ def test_a_removed_entry_leaves_the_file_once_no_mark_needs_it(tmp_path):
     assert rows() == 1
 
 
+def test_a_capacity_that_was_lowered_leaves_the_place_of_a_checkpoint(tmp_path):
+    path = tmp_path / "history.sqlite"
+    history = ReplayHistory(capacity=None, dedupe=True, path=path)
+    for token in (1, 2, 3, 4):
+        history.add(entry(response=(token,)))
+    history.savepoint()
+    history.close()
+    smaller = ReplayHistory(capacity=2, dedupe=True, path=path)
+    smaller.add(entry(response=(1,)))  # repeats the oldest, takes its age, and is itself too many
+    arrays, state = smaller.save()
+    smaller.prune(state["savepoint"])
+    held = [int(one.response_tokens[0]) for one in smaller.entries("q", correct=False)]
+    smaller.close()
+    reopened = ReplayHistory(capacity=2, dedupe=True, path=path)
+    reopened.restore(arrays, state)
+    assert [int(one.response_tokens[0]) for one in reopened.entries("q", correct=False)] == held
+    reopened.close()
+
+
 @repeatable
 @given(settings, events, events, seeds)
 def test_opened_again_it_is_what_it_was_when_it_was_closed(tmp_path_factory, chosen, before, after, seed):

@@ -58,6 +58,8 @@ def test_a_truncated_correct_response_gets_nothing_from_any_function() -> None:
     members = group(both(0, 0), both(0, 0))
     members.samples += group(both(1, 1), verdict="truncated").samples
     assert not gdpo().sums(members).any()
+    members.samples += group(both(1, 1), verdict="cut_off").samples
+    assert gdpo().sums(members).any(), "an episode without room for a summary keeps what its turns were paid"
 
 
 def test_an_environment_without_parts_has_its_reward() -> None:

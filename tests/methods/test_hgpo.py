@@ -11,6 +11,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.registry import build_estimator
 from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.methods.hgpo import discounted_returns
+from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.types import Turn
 
 
@@ -141,6 +142,7 @@ def test_one_turn_without_a_state_is_grpo_and_later_ones_without_have_no_advanta
 def test_a_replayed_response_has_the_episodes_part_alone():
     group = Group(Prompt("q"), [episode(("a", 0)), episode(("a", 0)), episode(reward=1.0, replayed=True)])
     assert not np.any(by_turn(estimator().advantages(group)))
+    assert [sample.is_counted for sample in group.samples] == [True, True, False]
     found = by_turn(estimator(episode_weight=1.0).advantages(group))
     assert found[2][0] > 0 > found[0][0] == found[1][0]
 
@@ -154,3 +156,18 @@ def test_a_homogeneous_group_is_informative_if_its_turns_differ():
 def test_turns_and_a_ratio_of_the_whole_response_do_not_go_together():
     with pytest.raises(ConfigError, match=r"^training.ratio_level: sequence has one ratio .*fix: .*ratio_level=token$"):
         load(None, ["training.advantage=hgpo", "training.ratio_level=sequence"], GRPOConfig)
+
+
+def test_what_only_the_episodes_part_would_read_is_refused_without_one():
+    hgpo = ["training.advantage=hgpo", "reward.length_bonus=0"]
+    for acting, fix in (
+        (["reward.length_bonus=0.5"], "reward.length_bonus=0"),
+        (["reward.overlong_penalty=0.5"], "reward.overlong_penalty=0"),
+        (["training.kl_in=reward", "training.beta=0.1"], "training.kl_in=loss"),
+    ):
+        with pytest.raises(ConfigError, match=f"has no effect with hgpo.episode_weight=0, .*; fix: {fix}, or hgpo"):
+            load(None, [*hgpo, *acting], GRPOConfig)
+        load(None, [*hgpo, *acting, "hgpo.episode_weight=1"], GRPOConfig)
+    with pytest.raises(ConfigError, match="^ranking.enabled: has no effect with hgpo"):
+        load(None, hgpo, R3GRPOConfig)
+    load(None, [*hgpo, "ranking.enabled=false"], R3GRPOConfig)

@@ -228,3 +228,29 @@ def test_adcl_goes_through_all_queries_in_each_pass():
     for _ in range(3):
         trained = [uid for _, own, _ in run.train(4) for uid in own]
         assert sorted(trained) == UIDS
+
+
+@pytest.mark.parametrize("name", ["knapsack", "gdro", "dph_rl"])
+def test_a_mechanism_forgets_what_stands_by_the_place_of_a_query_too(name):
+    earlier, later = (Run(mechanisms=[name]) for _ in range(2))
+    earlier.train(3)
+    arrays, state = earlier.save()
+    restore_states(later.active[:1], None, arrays, state["states"], same_queries=False)
+    new, kept, then = (run.active[0].state()[0] for run in (Run(mechanisms=[name]), later, earlier))
+    for array in later.active[0].by_query:
+        np.testing.assert_array_equal(kept[array], new[array])
+    assert any((then[array] != new[array]).any() for array in later.active[0].by_query)
+
+
+@pytest.mark.parametrize("name", ["posterior", "greso", "vas", "window", "adcl", "exgrpo"])
+def test_what_stands_by_the_place_of_a_query_is_not_restored_for_other_queries(name):
+    earlier, later, same = (Run(name) for _ in range(3))
+    earlier.train(3)
+    arrays, state = earlier.save()
+    assert set(later.sampler.by_query) <= set(later.sampler.state()[0])
+    restore_states([later.sampler], None, arrays, state["states"], same_queries=False)
+    restore_states([same.sampler], None, arrays, state["states"])
+    for array in later.sampler.by_query:
+        new, then, kept = (run.sampler.state()[0][array] for run in (Run(name), earlier, later))
+        np.testing.assert_array_equal(kept, new)
+        np.testing.assert_array_equal(same.sampler.state()[0][array], then)

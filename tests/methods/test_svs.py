@@ -1,6 +1,7 @@
 """SvS: what is varied, what is posed, and what pays, with answers made by hand."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,14 @@ def test_a_solved_response_is_varied_and_what_was_written_is_posed(run):
         assert [sample.rollout.reward for sample in group.samples] == [1, 0, 0, 0]
         assert [sample.rollout.correct for sample in group.samples] == [True, False, False, False]
         assert [sample.rollout.turns[-1].reward for sample in group.samples] == [1, 0, 0, 0]
+
+
+def test_what_ran_into_the_limit_poses_nothing(run, monkeypatch):
+    whole = Writers._answer
+    monkeypatch.setattr(Writers, "_answer", lambda *given: replace(whole(*given), truncated=True))
+    ((_, _, metrics),) = run.train(1)
+    assert metrics == {"svs/written": 20, "svs/posed": 0, "svs/paid": 0}
+    assert not any(sample.rollout.correct for group in groups_of(run, WRITE) for sample in group.samples)
 
 
 @pytest.mark.parametrize(("accuracy", "paid"), [(0, 0), (1, 1), (2, 1), (3, 0), (4, 0)])

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -25,10 +24,11 @@ from algorithms.train.recorder import Recorder
 from algorithms.train.run_directory import RunDirectory
 
 ray.init(
-    address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, _metrics_export_port=int(sys.argv[1]),
+    address="local", num_cpus=1, include_dashboard=False, log_to_driver=False,
     _system_config={"metrics_report_interval_ms": 1000},
 )
-recorder = Recorder(RunDirectory.create(Path(sys.argv[2]), "watched", ""), trackers=[])
+print(ray.nodes()[0]["MetricsExportPort"], flush=True)
+recorder = Recorder(RunDirectory.create(Path(sys.argv[1]), "watched", ""), trackers=[])
 recorder.record({"step": 1, "reward/mean": 0.25, "rollout/engine": "transformers", "replay/added": 1})
 recorder.record({"step": 2, "reward/mean": 0.5, "policy/loss": float("nan")})
 recorder.record_evaluation(2, {"eval/pass@1": 0.75})
@@ -40,13 +40,10 @@ sys.stdin.read()
 def test_prometheus_scrapes_the_last_value_of_each_watched_metric(tmp_path):
     prometheus_client = pytest.importorskip("prometheus_client.parser")
     pytest.importorskip("aiohttp_cors")  # ray[default], whose agent exports
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-c", RECORDING, str(port), str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT) as process:
+    command = [sys.executable, "-c", RECORDING, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
-            scraped = {}
+            port, scraped = int(process.stdout.readline()), {}
             while "ray_r3_grpo_eval_pass_at_1" not in scraped:
                 assert process.poll() is None
                 scraped = watched(prometheus_client, scrape(port))

@@ -169,6 +169,26 @@ def test_the_card_names_neither_folders_nor_options_nor_a_method_that_is_off(run
     assert "| `ranking.enabled` | `False` |" in card and "ranking.max_reward" not in card
 
 
+@pytest.mark.parametrize("data", ["data/acme/patients.jsonl", "acme.jsonl", "~/acme/data", "../acme/data"])
+@pytest.mark.parametrize("model", ["models/acme-base", "../acme-base", "~/acme-base"])
+def test_the_card_does_not_name_a_relative_folder(data, model, run, tmp_path, monkeypatch):
+    copy = shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
+    (tmp_path / "models" / "acme-base").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    own = {**CONFIG, "rl_module": {"model": model}, "environment": {"id": "envs/acme.py:Env", "data": data}}
+    (copy / "config.yaml").write_text(yaml.safe_dump(own))
+    card = model_card(copy, 2, name="mine", dtype="float32")
+    assert "acme" not in card and "A model from a folder trained for" in card and "base_model" not in card
+
+
+@pytest.mark.parametrize("data", ["openai/gsm8k", "preset:gsm8k#test", "embedded:train", "train#seed=1,size=48"])
+def test_the_card_names_the_problems_where_they_are_no_file(data, run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
+    (copy / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "environment": {"id": "r3env/Math-v0", "data": data}}))
+    card = model_card(copy, 2, name="mine", dtype="float32")
+    assert f"| `environment.data` | `{data}` |" in card and "| `environment.id` | `r3env/Math-v0` |" in card
+
+
 def test_an_evaluation_of_another_step_is_not_the_checkpoints(run):
     card = model_card(run, 1, name="mine", dtype="float32")
     assert "of step 1, was not evaluated by its run" in card and "pass@1" not in card

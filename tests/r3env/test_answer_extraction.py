@@ -4,7 +4,9 @@ import time
 
 import pytest
 
-from r3env.grading.extraction import final_answer
+from r3env.data.references import of_solution
+from r3env.grading import grade
+from r3env.grading.extraction import answer_in, final_answer, reference_boxes
 
 CASES = [
     (r"So \boxed{5}.", "5"),
@@ -27,6 +29,24 @@ CASES = [
     (r"\boxed{5 and then \boxed{6}", "6"),
     (r"\frac{1 \boxed{7}", "7"),
     ("\\boxed{a\nb}", "a\nb"),
+    # a minus sign before the box, and dashes
+    (r"-\boxed{5}", "-5"),
+    (r"So $-\boxed{5}$.", "-5"),
+    (r"\(-\boxed{\frac{1}{2}}\)", r"-\frac{1}{2}"),
+    (r"x = -\boxed{5}", "-5"),
+    (r"\( -\boxed{5} \)", "-5"),
+    ("x =\u2212\\boxed{x+1}", "-(x+1)"),
+    (r"\[ -\boxed{-5} \]", "-5"),
+    (r"$x = \boxed{1}$ or $x = -\boxed{2}$", "1, -2"),
+    (r"The answer - \boxed{5}", "5"),
+    (r"The answer -\boxed{5}", "5"),
+    (r"answer: - \boxed{5}", "5"),
+    (r"= - \boxed{5}", "5"),
+    (r"- \boxed{5}", "5"),
+    (r"3-\boxed{5}", "5"),
+    (r"-\boxed{x = 5}", "x = 5"),
+    (r"-\boxed{\text{No}}", r"\text{No}"),
+    (r"-\boxed{B}", "B"),
     ("<think>\\boxed{1}</think> \\boxed{2}", "2"),
     ("\\boxed{1}</think>\\boxed{2}", "2"),
     ("<think>a</think><think>\\boxed{1}</think>\\boxed{2}", "2"),
@@ -51,6 +71,23 @@ CASES = [
 @pytest.mark.parametrize(("response", "answer"), CASES)
 def test_the_last_complete_box_after_the_thinking(response: str, answer: str | None) -> None:
     assert final_answer(response) == answer
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        (r"\boxed 7", "7"),
+        (r"so $\boxed 72$.", "72"),
+        (r"\boxed\frac{1}{2}", r"\frac{1}{2}"),
+        (r"\fbox\frac12", r"\frac12"),
+        (r"\boxed{\frac12}", r"\frac12"),
+    ],
+)
+def test_a_box_of_a_reference_needs_no_braces(reference: str, answer: str) -> None:
+    boxes = reference_boxes(reference)
+    assert boxes is not None and answer_in(boxes) == answer
+    assert grade(f"\\boxed{{{answer}}}", reference).correct
+    assert of_solution(f"{'It is long. ' * 9}So it is {reference}") == answer
 
 
 @pytest.mark.parametrize("unit", ["\\boxed{", "\\", "{", "}", "\\boxed ", "<think>", "</think>", "\\boxed{}{"])

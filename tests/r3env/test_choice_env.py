@@ -135,6 +135,94 @@ def test_options_that_are_marked_otherwise_leave_every_letter(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("options", "letters"),
+    [
+        (["A) one", "B) two", "C) three"], "ABC."),
+        (["A. one", "B. two", "C. three"], "ABC."),
+        ([" (A) one", " (B) two"], "AB."),
+        ([f"{letter}: {letter * 3}" for letter in "ABCDEFGHIJ"], "ABCDEFGHIJ."),
+        (["one", "two"], "the options' letters."),
+        (["B. two", "C. three"], "the options' letters."),
+        (["A. Smith wrote of it"], "the options' letters."),
+        (["A\uff0eone", "B\uff0etwo"], "AB."),
+        (["A) x is even", "B) y is odd", "Which?", "A) one", "B) two", "C) both"], "ABC."),
+        (["(A) a clause", "(B) another", "Which?", "A. one", "B. two", "C. both"], "ABC."),
+        (["A: Hello.", "B: Hi.", "A: Who?", "C) one"], "the options' letters."),
+    ],
+)
+def test_the_instruction_names_the_letters_of_the_question(tmp_path, options, letters):
+    problem = "\n".join(["Which?", "", *options])
+    (tmp_path / "a.jsonl").write_text(json.dumps({"problem": problem, "answer": "B"}))
+    prompt, _ = ChoiceEnv(str(tmp_path / "a.jsonl")).reset(seed=0)
+    assert f"where LETTER is one of {letters} " in prompt
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        ("Answer: A star", "B"),
+        ("Answer: **A planet**", "C"),
+        ("The answer is A planet.", "C"),
+        ("Answer: A", "A"),
+        ("Answer: A) The sun", "A"),
+        ("Answer: A because it shines", "A"),
+        ("Answer: A star or a planet", None),
+        ("Answer: A starfish", "A"),
+    ],
+)
+def test_a_letter_that_begins_the_text_of_another_option_names_that_one(response, letter):
+    assert chosen_letter(response, "ABC", {"A": "The sun", "B": "A star", "C": "A planet"}) == letter
+
+
+def test_marked_lines_that_the_reference_is_not_among_are_no_options(tmp_path):
+    problem = "A. x is even.\nB. y is odd.\nWhich? (A) both (B) only A (C) only B (D) neither"
+    (tmp_path / "a.jsonl").write_text(json.dumps({"problem": problem, "answer": "D"}))
+    one = ChoiceEnv(str(tmp_path / "a.jsonl"))
+    assert one.verify(one.query(one.uids[0]), "Answer: D").correct
+
+
+def test_a_letter_before_its_own_text_is_that_letter():
+    assert chosen_letter("Answer: A star", "AB", {"A": "star", "B": "The sun"}) == "A"
+    own = {"A": "A star", "B": "B cells"}
+    for response in ("Answer: A star", "Answer: A star, which shines", "Answer: A star (the first option)"):
+        assert chosen_letter(response, "AB", own) == "A"
+    assert chosen_letter("Answer: B cells, which make antibodies", "AB", own) == "B"
+    both = {"A": "The sun", "B": "A star", "C": "A star cluster"}
+    assert [chosen_letter(f"Answer: A {text}", "ABC", both) for text in ("star", "star cluster")] == ["B", "C"]
+
+
+def one_question(tmp_path, answer):
+    problem = "Which?\n\nA) 1\nB) 2\nC) B and two\nD) Two"
+    (tmp_path / "a.jsonl").write_text(json.dumps({"uid": "a", "problem": problem, "answer": answer}))
+    return ChoiceEnv(str(tmp_path / "a.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("reference", "letter"),
+    [
+        *(
+            (spelled, "B")
+            for spelled in ("B", "(B)", "B.", "b", "(b)", "B) 2", r"\boxed{B}", "$B$", r"\text{B}", "2", 2)
+        ),
+        ("two", "D"),
+        ("B and two", "C"),
+        ("Answer: A", "A"),
+    ],
+)
+def test_a_reference_is_the_letter_that_it_means(tmp_path, reference, letter):
+    one = one_question(tmp_path, reference)
+    query = one.queries["a"]
+    assert query.answer == letter and one.verify(query, one.reference_response(query)).correct
+
+
+@pytest.mark.parametrize("reference", ["E", "7", "A or B", "1, 2", "Both"])
+def test_a_reference_that_means_no_option_is_named_with_its_row(tmp_path, reference):
+    line = f"row 1: 'answer' is {reference!r}, which names no single one of the 4 options; fix: make it the letter"
+    with pytest.raises(DataError, match=re.escape(line)):
+        one_question(tmp_path, reference).queries["a"]
+
+
+@pytest.mark.parametrize(
     ("response", "reason"), [("Answer: C", Reason.EQUAL), ("Answer: B", Reason.DIFFERENT), ("7", Reason.NO_ANSWER)]
 )
 def test_a_response_is_judged_by_its_letter(response, reason):

@@ -21,6 +21,8 @@ ROWS = [{"problem": "1+1?", "answer": "2", "kind": "sum"}, {"problem": "3*4?", "
 RESPONSES = ["It is 2.", "<think>\nwell\n</think>\nIt is 12, or \\boxed{12}."]
 # Each pays by what it was given, so that other arguments would pay otherwise.
 FUNCTIONS = """
+from typing import Dict, List
+
 def content(completion):
     return completion if isinstance(completion, str) else completion[0]["content"]
 
@@ -32,6 +34,9 @@ def of_messages(completions: list[list[dict[str, str]]], prompts, answer, kind, 
         + (0.5 if one == "sum" else 0.0)
         for completion, prompt, gold, one in zip(completions, prompts, answer, kind, strict=True)
     ]
+
+def of_typed_messages(completions: List[List[Dict[str, str]]], prompts, answer, kind, **kwargs):
+    return of_messages(completions, prompts, answer, kind)
 
 def of_text(completions: list[str], prompts, answer, kind, **kwargs):
     assert all(isinstance(one, str) for one in (*completions, *prompts))
@@ -100,11 +105,11 @@ def rewards_of_ours(reward: str, **options: Any) -> list[float | None]:
     return [verdict.score for verdict in verdicts]
 
 
-@pytest.mark.parametrize("name", ["of_messages", "of_text", "that_logs", "awaited"])
+@pytest.mark.parametrize("name", ["of_messages", "of_typed_messages", "of_text", "that_logs", "awaited"])
 def test_the_rewards_are_those_that_trl_calculates(folder: Path, name: str) -> None:
     namespace: dict[str, Any] = {}
     exec(FUNCTIONS, namespace)
-    theirs = rewards_of_trl(namespace[name], conversational=name == "of_messages")
+    theirs = rewards_of_trl(namespace[name], conversational=name.endswith("messages"))
     ours = rewards_of_ours(f"{folder}/functions.py:{name}", data=str(folder / "rows.jsonl"))
     assert ours == pytest.approx(theirs) and len(set(theirs)) + (name == "that_logs") == 2
 

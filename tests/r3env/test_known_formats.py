@@ -159,6 +159,65 @@ def test_questions_with_options_are_posed_with_them(tmp_path: Path, name: str) -
     assert env.step("Answer: B")[1] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [
+        ({"problem": P, "options": OPTIONS, "answer": "B"}, {}),
+        ({"prompt": P, "choices": {"label": ["1", "2", "3"], "text": OPTIONS}, "answer": "2"}, {}),
+        ({"Question": P, "Options": json.dumps(OPTIONS), "Answer": "(b)"}, {}),
+        (
+            {"stem": P, "choices": {"label": ["A", "B", "C"], "text": OPTIONS}, "key": "B"},
+            {"problem": "stem", "answer": "key"},
+        ),
+    ],
+)
+def test_options_beside_any_problem_are_posed_where_the_answer_is_a_label(
+    tmp_path: Path, row: dict[str, Any], columns: dict[str, str]
+) -> None:
+    (query,) = load_queries(write(tmp_path, row), columns=columns)
+    assert (query.problem, query.answer) == (f"{P}\n\nA) 4\nB) 5\nC) 6", "B")
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({"problem": P, "options": OPTIONS, "answer": "5"}, True),  # which mathematics is asked without
+        ({"problem": P, "options": ["4", "A", "5"], "answer": "A"}, True),  # the text of another option
+        ({"problem": P, "options": "a ) 4 , b ) 5", "answer": "b"}, True),
+        ({"problem": P, "options": ["4", "5", None], "answer": "B"}, True),
+        ({"problem": P, "options": {"shuffle": True, "seed": 7}, "answer": "B"}, True),
+        ({"problem": P, "options": {"label": 1, "text": ["4"]}, "answer": "B"}, True),
+        ({"problem": "1234 mod 5?", "options": ["1", "2", "3"], "answer": "7"}, True),
+        ({"problem": f"{P} (A) 4 (B) 5 (C) 6", "options": OPTIONS, "answer": "B"}, False),
+        ({"problem": f"{P} A\uff0e4. B\uff0e5. C\uff0e6.", "options": ["4. ", "5. ", "6. "], "answer": "B"}, False),
+        ({"problem": f"{P} **a** 4; **b** 5; **c** 6", "options": ["four", "five", "six"], "answer": "B"}, False),
+        (
+            {
+                "problem": f"{P} 1) a cat 2) a dog",
+                "options": {"label": ["1", "2"], "text": ["cats", "dogs"]},
+                "answer": "2",
+            },
+            False,
+        ),
+        ({"problem": f"{P} Of 4, 5 and 6", "choices": OPTIONS, "answer": "5"}, False),
+        ({"problem": P, "choices": [{"message": "It is 5."}, {"message": "It is 6."}], "answer": "5"}, False),
+        ({"problem": P, "options": [], "answer": "5"}, False),
+        ({"problem": P, "options": "{[1]: 2}", "answer": "5"}, True),
+    ],
+)
+def test_other_options_are_not_posed_and_named_where_they_are_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, row: dict[str, Any], named: bool
+) -> None:
+    (query,) = load_queries(write(tmp_path, row))
+    assert (query.problem, query.answer) == (row["problem"], row["answer"])
+    assert ("1 problems are without the text of their column 'options'" in caplog.text) == named
+
+
+def test_marks_of_some_letters_are_no_options(tmp_path: Path) -> None:
+    row = {"problem": "It leaves point A. It reaches point B. How far?", "options": OPTIONS, "answer": "C"}
+    assert load_queries(write(tmp_path, row))[0].problem.endswith("\n\nA) 4\nB) 5\nC) 6")
+
+
 def test_an_options_text_counts_before_a_letter_in_small(tmp_path: Path) -> None:
     row = {"question": P, "options": ["b", "a"], "answer": "a"}
     assert load_queries(write(tmp_path, row))[0].answer == "B"
@@ -282,7 +341,7 @@ def test_a_problem_with_its_text_is_not(tmp_path: Path, caplog: pytest.LogCaptur
     assert len(load_queries(write(tmp_path, row))) == 1 and "are without the text" not in caplog.text
 
 
-@pytest.mark.parametrize("solution", ["He has 4 and 5.\n4+5=<<4+5=9>>9\n#### 9", "#### 9"])
+@pytest.mark.parametrize("solution", ["He has 4 and 5.\n4+5=<<4+5=9>>9\n#### 9", "#### 9", "4+5=<<4+5=9>>9 #### 9"])
 def test_a_worked_solution_behind_a_text_ends_in_the_answer(tmp_path: Path, solution: str) -> None:
     for row in (
         {"instruction": "How many?", "input": None, "output": solution},

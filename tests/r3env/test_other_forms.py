@@ -52,7 +52,8 @@ def test_the_check_says_what_nobody_could_be_paid_for(tmp_path: Path, capsys: py
     assert check(["--data", str(path)]) == 1
     out = capsys.readouterr().out.splitlines()
     assert out[0].endswith("4 queries from 6 rows (2 without a reference: 1 'proof', 1 null left out)")
-    assert out[1] == "  1 of 4 references (25.0%) are yes or no, true or false: a guess is paid half the time"
+    assert out[1].startswith("  1 references are whole texts or objects, which no response repeats word for word; ")
+    assert out[2] == "  1 of 4 references (25.0%) are yes or no, true or false: a guess is paid half the time"
     assert any(line.startswith("  whole text: uid 2: answer 'There are 9") for line in out)
     assert "written with a unit: 1 of 1 are paid" in out
     assert "written in another format: 2 of 2 are paid" in out

@@ -1,11 +1,11 @@
 """The schemas of well-known data sets, on small files of own problems written in exactly these schemas."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from datasets import Dataset
 
 from r3env.data.loading import load_queries, load_table
 from r3env.data.presets import PRESETS
@@ -52,7 +52,6 @@ class FakeHub:
     """Stands for the library `datasets`, and for its reader of JSON files."""
 
     __module__ = "datasets.packaged_modules.json.json"
-    exceptions = json  # only its attribute DatasetsError would be looked up, on an error
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.rows = rows
@@ -64,9 +63,9 @@ class FakeHub:
     def download_and_prepare(self) -> None:
         """Nothing to do."""
 
-    def as_dataset(self, split: str) -> list[dict[str, Any]]:
+    def as_dataset(self, split: str) -> Dataset:
         self.asked = (*self.named, split, self.revision)
-        return self.rows
+        return Dataset.from_list(self.rows, on_mixed_types="use_json")
 
 
 @pytest.mark.parametrize("name", WITH_ANSWERS)
@@ -82,7 +81,7 @@ def test_the_preset_and_its_hub_id_read_the_same_way(name: str, monkeypatch: pyt
     expected = load_queries(sample(name), preset=name)
     for source in (f"preset:{name}", preset.hub_id, preset.hub_id.lower()):
         hub = FakeHub(rows_of(name))
-        monkeypatch.setitem(sys.modules, "datasets", hub)
+        monkeypatch.setattr("datasets.load_dataset_builder", hub.load_dataset_builder)
         assert load_queries(source) == expected
         assert hub.asked[0].lower() == preset.hub_id.lower()  # type: ignore[union-attr]
         assert hub.asked[1:] == (preset.configuration, preset.split, None)
@@ -97,7 +96,7 @@ def test_uids_do_not_depend_on_the_order(name: str, tmp_path: Path) -> None:
 
 def test_split_and_revision_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = FakeHub(rows_of("gsm8k"))
-    monkeypatch.setitem(sys.modules, "datasets", hub)
+    monkeypatch.setattr("datasets.load_dataset_builder", hub.load_dataset_builder)
     load_queries("preset:gsm8k@abc#test")
     assert hub.asked == ("openai/gsm8k", "main", "test", "abc")
     load_queries("openai/gsm8k:socratic#test", split="train")
@@ -105,11 +104,18 @@ def test_split_and_revision_can_be_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_environments_take_presets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", FakeHub(rows_of("gsm8k")))
+    monkeypatch.setattr("datasets.load_dataset_builder", FakeHub(rows_of("gsm8k")).load_dataset_builder)
     from_hub, from_file = MathEnv("preset:gsm8k"), MathEnv(sample("gsm8k"), preset="gsm8k")
     assert from_hub.uids == from_file.uids
     from_file.reset(options={"uid": from_file.uids[1]})
     assert from_file.step("\\boxed{3,000}")[1] == 1.0
+
+
+def test_a_box_in_the_solutions_of_math_needs_no_braces(tmp_path: Path) -> None:
+    path = tmp_path / "math.jsonl"
+    rows = ({"problem": f"{n}?", "solution": f"So $\\boxed {n}$.", "level": "Level 1"} for n in range(2))
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert [query.answer for query in load_queries(str(path), preset="math")] == ["0", "1"]
 
 
 def test_leading_zeros_of_aime_are_not_asked_for() -> None:

@@ -3,17 +3,16 @@
 import json
 import pickle
 import re
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import Dataset
 
 import r3env
-from r3env.check import grade_references
+from r3env.check import check_references
 from r3env.core import Query
 from r3env.data.loading import Counts, Selection, load_queries, load_table
 from r3env.data.query_table import QueryTable
@@ -239,8 +238,6 @@ def test_missing_sources_are_named_in_one_line(tmp_path: Path, source: str, mess
 class FakeHub:
     """Stands for the library `datasets`; says what it was asked for."""
 
-    exceptions = SimpleNamespace(DatasetsError=KeyError)
-
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.rows = rows
         self.asked: list[tuple[str, str | None, str, str | None]] = []
@@ -260,18 +257,18 @@ class FakeBuilder:
     def download_and_prepare(self) -> None:
         self.rows = self.hub.rows
 
-    def as_dataset(self, split: str) -> list[dict[str, Any]]:
+    def as_dataset(self, split: str) -> Dataset:
         name, configuration, revision = self.asked
         self.hub.asked.append((name, configuration, split, revision))
         if split == "none":
             raise ValueError('Unknown split "none".\nShould be one of [...]')
-        return self.rows
+        return Dataset.from_list(self.rows)
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
     fake = FakeHub(ROWS)
-    monkeypatch.setitem(sys.modules, "datasets", fake)
+    monkeypatch.setattr("datasets.load_dataset_builder", fake.load_dataset_builder)
     return fake
 
 
@@ -393,5 +390,5 @@ def test_the_row_of_a_wrong_byte_is_named_in_every_text_format(tmp_path: Path, s
 def test_the_check_finds_reference_answers_that_cannot_be_given() -> None:
     fine = [Query("a", "p", "\\frac{1}{2}"), Query("b", "p", "x \\in [0, 1)"), Query("c", "p", "\\{1, 2\\}")]
     broken = [Query("d", "p", "\\frac{1}{2"), Query("e", "p", "\\text{the tag </think>}")]
-    judged = grade_references(QueryTable.from_queries([*fine, *broken]), 5.0)
-    assert {query.uid for query, verdict in judged if not verdict.correct} == {query.uid for query in broken}
+    checked = check_references(QueryTable.from_queries([*fine, *broken]), 5.0)
+    assert {one.query.uid for one in checked if one.unpayable} == {query.uid for query in broken}

@@ -294,6 +294,173 @@ x_{100200}, y_{300400} | x_{100,200}, y_{300,400}
 2, 3 | (2,3]
 """,
     ),
+    "products": (
+        r"""
+(3)(4) | 12
+2(15) | 30
+(2)(3)(4) | 24
+10+2(3) | 16
+-2(3) | -6
+\frac{5(4)}{2} | 10
+3(\frac12) | 1.5
+\binom52(3) | 30
+4\binom{5}{2} | 40
+4\pi(3)^2 | 36\pi
+\binom{5}{2}\binom{4}{2} | 60
+(3)4 | 12
+\left(3\right)\left(4\right) | 12
+2^{(3)(2)} | 64
+x = 2(3) | 6
+2\frac12 | \frac52
+3 1/2 | 3.5
+\log_2(8) | 3
+\log_{2}(8) | 3
+a_2(3) | a_2(3)
+f_1(2) | f_1(2)
+100(1.05)^3 | 115.7625
+\sum_{k=0}^{5}\binom{5}{k} | 32
+6 \cdot m | 6m
+6 \times m | 6m
+(-2)(3) | -6
+\frac{10}{2}(11) | 55
+(2)\frac{1}{2} | 1
+\frac{x+1}{2} | \frac{1}{2}(x+1)
+""",
+        r"""
+(3)(4) | 7
+2(15) | 17
+(2)(3)(4) | 9
+\binom52(3) | 13
+4\binom{5}{2} | 14
+""",
+    ),
+    "letters": (
+        r"""
+\frac{dv}{dt}m | m\frac{dv}{dt}
+\frac{dx}{dt} = -a+kx | \frac{d x}{d t}=k x-a
+\frac{d}{dx}x^2 | 2x
+\frac{d}{dx}(5) | 0
+(\gamma-1)(\gamma+1) | \gamma^2-1
+1+\gamma_1 | \gamma_1+1
+\Gamma(n+1) | n!
+\frac{gm}{m+M} | \frac{m}{M+m}g
+\pi R_1^2-\pi r_1^2 | \pi(R_1^2-r_1^2)
+\frac{GmM}{r^2} | \frac{GMm}{r^2}
+2r | 2R
+Mm+M | M(m+1)
+\pi R^2+\pi Rr | \pi R(R+r)
+\frac{Mv-MV}{m} | \frac{M(v-V)}{m}
+E_2+E_1 | E_1+E_2
+E_0/c | \frac{E_0}{c}
+5 m | 5m
+kd | dk
+\frac{dn}{2} | \frac{nd}{2}
+\sqrt2 d | d\sqrt{2}
+da-cb | ad-bc
+left-handed | Left-handed
+d n k | k\cdot d\cdot n
+y\,dx + x\,dy | x\,dy + y\,dx
+\frac12 | \int_0^1 x\,dx
+""",
+        r"""
+0 | m\frac{dv}{dt}
+\frac{dx}{dy} | \frac{dy}{dx}
+\frac{y}{x} | \frac{dy}{dx}
+kx=a | \frac{d x}{d t}=k x-a
+2xy | x\,dy + y\,dx
+\gamma-1 | \gamma^2-1
+(\gamma-2)m | (\gamma-1)m
+1 | \gamma_1+1
+\frac12 g | \frac{m}{M+m}g
+\frac{m}{M+m}g | \frac12 g
+\frac{M}{m+M}g | \frac{m}{M+m}g
+0 | \pi(R^2-r^2)
+\pi(R^2-r^2) | 0
+(n+2)m | n+2m
+3m | 1+2m
+(5-2)h | 5-2h
+""",
+    ),
+    "equations and their names": (
+        r"""
+x=4 \lor x=5 | 4,5
+x=4 \quad x=5 | 4,5
+x=4\\x=5 | x=4, x=5
+a=2 \land b=3 | a=2, b=3
+x=5 \quad x=5 | 5
+x=2+3=5 | 5
+x=2,1 | x=1,2
+x=1 \text{ and } 2 | x=1,2
+x=2,-2 | x=\pm2
+S_{\max} = 12 | 12
+\max S = 12 | 12
+\det A = 12 | 12
+P(A|B)=12 | 12
+\text{Total for both} = 12 | 12
+P(\text{not } A) = \frac{2}{3} | \frac23
+P(A\cap B)=12 | 12
+n^2-n-1 | m_{\max }=n^{2}-n-1
+m_{\max} = n^2-1-n | n^2-n-1
+""",
+        r"""
+x=4 \lor x=5 | 5
+x=4 \vee x=5 | 5
+x=4 \quad x=5 | 5
+x=4\\x=5 | 5
+x=7 \land y=5 | 5
+x=1,3 | x=1,2
+y=1,2 | x=1,2
+7 \text{ if } n=5 | 5
+7 \text{ when } x=5 | 5
+6 \text{ because } 2+3=5 | 5
+\text{not } x=5 | 5
+""",
+    ),
+    "elements and dots": (
+        r"""
+1,2,1 | 1,1,2
+\{1,1,2\} | \{1,2\}
+1, 2, and 3 | 1,2,3
+1, 2 \text{ and } 3 | 1,2,3
+1,-1,2 | \pm1, 2
+(1,2) and (3,4) | (3,4),(1,2)
+1,2,...,10 | 1,2,\ldots,10
+1, 2, \dots, 10 | 1,2,\cdots,10
+\{1,2,3,\dots\} | \{1,2,3,\ldots\}
+0.333\ldots | \frac13
+3.14159265\ldots | \pi
+""",
+        r"""
+1,1,2 | 1,2
+1,2 | 1,1,2
+16,3,1,1 | 16,3,1
+\{1,2,3,\ldots\} | \{1,2,3\}
+\{1,2,3\} | \{1,2,3,\ldots\}
+1,2,\ldots,10 | 1,2,10
+1,2,\ldots,11 | 1,2,\ldots,10
+5,6,\ldots | 5
+""",
+    ),
+    "inequalities": (
+        r"""
+2>x>1 | 1<x<2
+1<x<2 | 2>x>1
+5\ge x\ge-3 | -3\le x\le5
+c>b>a | a<b<c
+2>x>1 | (1,2)
+x<2, x>1 | 1<x<2
+1<x<2 | x>1, x<2
+3<x<4, 1<x<2 | 1<x<2, 3<x<4
+""",
+        r"""
+2\ge x>1 | 1<x<2
+\emptyset | 1<x<2, 3<x<4
+5<x<6, 7<x<8 | 1<x<2, 3<x<4
+2>x>1 | (1,2]
+x<-1, x>1 | (-1,1)
+x<2, y>1 | 1<x<2
+""",
+    ),
     "further spellings": (
         r"""
 90^\circ | \frac{\pi}{2}
@@ -434,6 +601,7 @@ def test_every_reference_equals_itself(kind: str) -> None:
     [
         "1 1/", "1 1/4 ", "9 (a", "9 apples ", "(apples)", "for any real ", ", c", "\\text{for}", " where c is a",
         "a, a and ", "x<1 or ", "[1,", "1 million ", "no solution ", "3:30 ", "0.333", "12", "\\mu ", "\\in ", "/day",
+        "(2)", "( ", "\\binom{2}{", "x=4 ", "= | ", "\\quad ", "d", "Mm", "...", "1.", ", and ", "2>x>", "x<2,", "if ",
     ],
 )  # fmt: skip
 def test_rubbish_of_these_kinds_is_compared_in_linear_time(unit: str) -> None:

@@ -4,13 +4,16 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from r3env.core import Query
+from r3env.data import readers
 from r3env.data.loading import Selection, load_queries, load_table
 from r3env.data.sources import DataError, parse_source
 from r3env.envs.math import MATH_INSTRUCTION, MathEnv
@@ -162,6 +165,13 @@ REFERENCES: list[tuple[Any, str]] = [
     (18, "18"),
     (18.0, "18"),
     (-0.5, "-0.5"),
+    (0.30000000000000004, "0.3"),
+    (12.000000000000002, "12"),
+    (4.199999999999999, "4.2"),
+    ([0.1 + 0.2, 1.5], "0.3, 1.5"),
+    (1 / 7, "0.14285714285714285"),
+    (1234567890123456.0, "1234567890123456"),
+    (1234567890123.125, "1234567890123.125"),
     (1e20, "1e+20"),
     (12345678901234567890, "12345678901234567890"),
     (True, "True"),
@@ -230,11 +240,48 @@ def test_types_of_parquet_are_read_as_their_values(tmp_path: Path, column: pa.Ar
         {"problem": "<image 1>What is x?", "answer": "2", "images": ["a.png"]},
         {"problem": "What is x?", "answer": "2", "images": [{"bytes": None, "path": "a.png"}]},
         {"problem": "What is x?", "answer": "2", "image": {"bytes": "iVBOR", "path": None}},
+        {"problem": "What is x?", "answer": "2", "Image": "figures/1.PNG"},
     ],
 )
 def test_a_problem_with_a_picture_is_refused(tmp_path: Path, row: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="row 2: the problem has a picture, .* fix: leave the row out"):
-        load_queries(write(tmp_path, [{"problem": "1 + 1", "answer": "2", "images": [], "image": "python:3.12"}, row]))
+        plain = {"problem": "1 + 1", "answer": "2", "images": [], "image": "python:3.12", "image_source": "x.org/a.png"}
+        load_queries(write(tmp_path, [plain, row]))
+
+
+def test_pictures_of_the_hub_are_seen_as_those_of_its_files_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = {"bytes": b"no picture at all", "path": None}
+    plain = {"problem": datasets.Value("string"), "answer": datasets.Value("string")}
+    one, several = (
+        datasets.Dataset.from_dict(
+            {"problem": ["What is x?"], "answer": ["2"], "image": [value]},
+            datasets.Features({**plain, "image": kind}),
+        )
+        for value, kind in ((cell, datasets.Image()), ([cell], datasets.List(datasets.Image())))
+    )
+    for each in (one, several):
+        builder = SimpleNamespace(download_and_prepare=lambda: None, as_dataset=lambda split, each=each: each)
+        monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, builder=builder, **__: builder)
+        monkeypatch.setattr(readers, "_check_reader", lambda *_: None)
+        with pytest.raises(DataError, match="row 1: the problem has a picture"):
+            load_queries("owner/pictures")
+
+
+def test_columns_of_mixed_types_are_read_as_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = datasets.Dataset.from_list(
+        [{"problem": "a", "answer": 2}, {"problem": "b", "answer": "two"}], on_mixed_types="use_json"
+    )
+    builder = SimpleNamespace(download_and_prepare=lambda: None, as_dataset=lambda split: rows)
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, **__: builder)
+    monkeypatch.setattr(readers, "_check_reader", lambda *_: None)
+    assert [query.answer for query in load_queries("owner/mixed")] == ["2", "two"]
+
+
+def test_references_that_nobody_writes_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    whole = "First she eats three of the eggs, then she bakes four, so nine are left to sell at the market."
+    rows = [{"problem": p, "answer": a} for p, a in (("a", whole), ("b", '{"inputs": ["1"]}'), ("c", "{1, 2}"))]
+    assert len(load_queries(write(tmp_path, rows))) == 3
+    assert "2 references are whole texts or objects, which no response repeats word for word" in caplog.text
 
 
 ABSENT = ["proof", "Proof", "notfound", "Not Found", "None", "none.", "N/A", "n/a", "\\text{proof}", "$\\text{N/A}$"]

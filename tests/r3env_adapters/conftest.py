@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.free_ports import free_ports
+
 SERVER = Path(__file__).parent / "openenv_server.py"
 
 
 @contextlib.contextmanager
 def serve(sessions, action="Guess"):
     """Yield the address of a server that holds so many sessions, and takes this class of actions."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     process = subprocess.Popen([sys.executable, str(SERVER), str(port), str(sessions), action])
     try:
         while process.poll() is None:

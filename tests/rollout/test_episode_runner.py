@@ -266,7 +266,7 @@ def test_a_conversation_never_outgrows_the_models_context(runner_with, engine):
     (rollout,) = runner_with(LongWinded, words=80, max_turns=20).rollout(requests_of(["long"]))
     assert len(rollout.turn_correct) > 1
     assert len(rollout.tokens) <= engine.context_length == 1024
-    assert rollout.verdict == "environment_error" and "no room in the model's 1024" in rollout.error
+    assert rollout.verdict == "environment_error" and "no room in a context of 1024" in rollout.error
 
 
 def test_a_response_gets_the_room_that_is_left(runner_with, engine, tokenizer):

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from algorithms.rollout.failures import (
+    NO_ROOM,
     EpisodesFailed,
     FailureLimit,
     Failures,
@@ -106,6 +107,12 @@ def test_the_fix_of_timeouts_is_the_time_limit():
     late = episodes(*["the answer could not be graded: timeout"] * 8, *[None] * 8, verdict="timeout")
     with pytest.raises(EpisodesFailed, match="fix: make the verifier quicker, or raise environment.grading_timeout_s"):
         FailureLimit(0.25).check(late)
+
+
+def test_the_fix_of_conversations_that_are_too_long_is_the_engines_context():
+    turns = f"the conversation cannot be continued: 9000 tokens {NO_ROOM} 2672"
+    with pytest.raises(EpisodesFailed, match="fix: set env_runners.max_model_len, if vLLM was started with less"):
+        FailureLimit(0.25).check(episodes(*[turns] * 8, *[None] * 8))
 
 
 def test_the_fix_of_calls_that_waited_for_a_thread_is_no_longer_limit():

@@ -116,7 +116,7 @@ def test_an_episode_that_needs_one_more_summary_ends_as_truncated():
     tokenizer = published("qwen2_5")
     sampling = sampling_of(tokenizer, FIRST + "9" + END + user(GUIDANCE), 0, room=-1)
     episode = played(tokenizer, sampling, ("9",), Reads())
-    assert episode.done and episode.truncated and (episode.verdict, episode.correct) == ("truncated", False)
+    assert episode.done and episode.truncated and (episode.verdict, episode.correct) == ("cut_off", False)
     assert tokenizer.decode(episode.tokens) == FIRST + "9" + END and episode.mask[-1]
 
 

@@ -220,3 +220,9 @@ def test_a_run_in_a_jobs_copy_of_the_working_directory_is_known(tmp_path, monkey
     copy.mkdir(parents=True)
     monkeypatch.chdir(copy)
     assert is_in_job_copy(Path("runs/run")) and not is_in_job_copy(tmp_path / "runs" / "run")
+
+
+@pytest.mark.parametrize(("within", "given"), [("", "."), ("checkpoints", ".."), ("..", "first")])
+def test_a_run_has_its_name_wherever_it_is_named_from(run, within, given, monkeypatch):
+    monkeypatch.chdir(run.path / within)
+    assert RunDirectory(Path(given)).name == "first"

@@ -8,8 +8,9 @@ import types
 import pytest
 
 from algorithms.config.errors import ConfigError
+from algorithms.config.sections import RunSettings
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.train.stop_conditions.base import StopCondition, build_conditions, known_tags
+from algorithms.train.stop_conditions.base import StopCondition, build_conditions, check_best_metric, known_tags
 from algorithms.utils.errors import RunError
 from tests.docs.pages import DOCS, fenced
 
@@ -200,3 +201,22 @@ def test_the_conditions_of_the_page_end_a_run_and_see_stored_rows_again(
 def test_a_condition_that_nothing_measures_is_refused_before_anything_starts(command, algorithm, tmp_path):
     code, said = command(f"run.dir={tmp_path}/none", "run.stop.reward/maen=1")
     assert code == 2 and said.startswith("error: run.stop.reward/maen: ") and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("known", ["eval/pass@1", "eval/pass@4", "reward/mean", "loss/Bonus", "wall_hours", None])
+def test_the_best_checkpoint_is_one_by_a_metric_of_the_run(known):
+    run = RunSettings(best_metric=known)
+    if known == "wall_hours":  # a condition, and no metric
+        with pytest.raises(ConfigError, match=r"^run\.best_metric: no such metric; "):
+            check_best_metric(run, config())
+    else:
+        check_best_metric(run, config(interval=0))
+
+
+@pytest.mark.parametrize(
+    ("typed", "fix"),
+    [("eval/pas@1", r"no such metric; did you mean eval/pass@1\?"), ("eval/pass@8", r"fix: evaluation\.k=\[1,4,8\]")],
+)
+def test_a_misspelt_metric_does_not_delete_the_best_checkpoint(typed, fix):
+    with pytest.raises(ConfigError, match=rf"^run\.best_metric: .*{fix}"):
+        check_best_metric(RunSettings(best_metric=typed), config())

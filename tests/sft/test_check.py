@@ -71,6 +71,15 @@ def test_it_counts_the_steps_that_the_trainer_makes(data, epochs, batch, micro, 
     assert f": {steps} steps of {batch} rows" in lines["run"]
 
 
+def test_a_file_without_rows_to_set_aside_trains_without_measuring_them(tmp_path):
+    settings = [f"environment.data={write(tmp_path / 'few.jsonl', solved()[:9])}", "evaluation.interval=4"]
+    config, run = load(None, [*BASE, *settings], SFTConfig)
+    tokenizer = load_tokenizer(resolve_model("embedded:tiny"))
+    rows = read_rows(config, make_environment(config), tokenizer, 1024)
+    trainer = make_trainer(config, run, tmp_path, rows.train, rows.held_out, TrainerCallback())
+    assert not rows.held_out and trainer.args.eval_strategy == "no"
+
+
 def test_too_little_memory_is_named_with_exit_code_2(data, capsys):
     many = ["sft.batch_size=4000000", "sft.micro_batch_size=4000000"]
     code, lines = checked(capsys, f"environment.data={data}", *many)

@@ -4,10 +4,12 @@ import pytest
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
+from algorithms.config.placement import engine_is_on_gpu
 from algorithms.finetuning import config as sft_config
 from algorithms.finetuning.config import SFTConfig, without_learners
 from algorithms.finetuning.trainer import newest_checkpoint
 from algorithms.grpo.config import GRPOConfig
+from algorithms.preflight.resources import reserved
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.sft import main
 from algorithms.train.manifest import write_manifest
@@ -114,3 +116,16 @@ def test_a_file_whose_engines_take_the_adapter_alone_is_one_for_a_supervised_sta
     config, _ = load("configs/quickstart.yaml", given, SFTConfig)
     measured = without_learners(config).apply({"rl_module": {"lora_rank": 0}})
     measured.check_settings()  # that of the trained model, whose adapter is merged
+
+
+@pytest.mark.parametrize("file", ["deepscaler_r1_7b.yaml", "deepscaler_r1_1p5b_shared.yaml", "own_model_8gpu.yaml"])
+def test_a_file_for_several_gpus_is_one_for_a_supervised_start_too(file):
+    given = ["env_runners.weight_transfer=ipc"] if file == "own_model_8gpu.yaml" else []
+    config, _ = load(f"configs/{file}", given, SFTConfig)
+    without_learners(config).check_settings()
+
+
+def test_the_engine_gets_the_learners_gpu():
+    config, _ = load("configs/own_model_1gpu.yaml", [], SFTConfig)
+    alone = without_learners(config)
+    assert engine_is_on_gpu(alone) and reserved(alone).gpus == 1 and not alone.learners_settings.num_gpus_per_learner

@@ -10,6 +10,7 @@ import pytest
 
 from r3env.envs.tools import ToolEnv
 from r3env.registry import OptionError
+from r3env.tools.mcp_connection import _LastWords
 
 from .test_tool_env import HERE, call, check_calls_at_once, results
 
@@ -151,3 +152,9 @@ def test_tools_of_a_function_and_of_a_server_have_different_names(begun, log):
     with pytest.raises(OptionError, match="mcp_servers.sample: two tools are called 'fail'"):
         begun(tools=f"{HERE}:fail")
     assert has_ended(log()[0])
+
+
+def test_of_what_a_server_writes_beside_the_protocol_the_end_is_kept():
+    with _LastWords() as log:
+        log.file.write("a line\n" * 100_000 + "\nthe last words\n")
+        assert log.end().endswith("a line a line the last words") and len(log.end()) == 300

@@ -67,6 +67,32 @@ def test_published_templates_are_taken(name):
     check_tools(GRPOConfig(), published(name), FORM)
 
 
+CALLS = """{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls or [] %}CALL{% endfor %}<|im_end|>
+{% endfor %}{{ tools }}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+@pytest.mark.parametrize(
+    ("call", "is_read"),
+    [
+        ("<tool_call>{{ c.function | tojson }}</tool_call>", True),
+        ('{"name": "{{ c.function.name }}", "parameters": {{ c.function.arguments }}}', True),
+        ('[TOOL_CALLS] [{"name": "{{ c.function.name }}", "arguments": {}}]', False),
+        ("<function={{ c.function.name }}></function>", False),
+        ("", True),
+        ("{{ raise_exception('no calls') }}", True),
+    ],
+)
+def test_a_template_whose_calls_are_not_read_is_refused(call, is_read):
+    tokenizer = make_tokenizer(CALLS.replace("CALL", call))
+    if is_read:
+        check_tools(GRPOConfig(), tokenizer, FORM)
+        return
+    with pytest.raises(ConfigError, match="has calls written as '.*multiply.*', which are not read; fix: .*=prompt"):
+        check_tools(GRPOConfig(), tokenizer, FORM)
+
+
 @pytest.mark.parametrize(
     ("template", "text"),
     [

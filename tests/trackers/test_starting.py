@@ -20,7 +20,7 @@ from algorithms.train.trackers.tracker import Outcome, Tracker
 from algorithms.train.trackers.wandb_run import is_complete
 from tests.docs.pages import DOCS, fenced
 
-from .stores import mlflow_points, mlflow_runs, wandb_points, wandb_records
+from .stores import mlflow_artifacts, mlflow_points, mlflow_runs, wandb_points, wandb_records
 
 
 @pytest.fixture
@@ -216,6 +216,17 @@ def test_tags_become_names_that_mlflow_takes():
     assert metric_name("eval/pass@1") == "eval/pass_at_1"
     assert metric_name("reward/mean") == "reward/mean"
     assert metric_name("méthode/α>0") == "m_thode/__0"
+
+
+def test_mlflow_gets_all_settings_where_the_name_of_one_is_none_that_it_takes(offline):
+    run = RunDirectory.create(offline, "run", "")
+    with Recorder(run, 0, trackers=["mlflow"]) as recorder:
+        recorder.record_settings({"run": {"seed": 1, "stop": {"eval/pass@1": 0.8}}})
+    database = offline / "mlflow.db"
+    with closing(sqlite3.connect(database)) as connection:
+        stored = dict(connection.execute("SELECT key, value FROM params"))
+    assert stored == {"run.seed": "1", "run.stop.eval/pass_at_1": "0.8"}
+    assert (mlflow_artifacts(database) / "config.yaml").is_file()
 
 
 def test_a_session_of_wandb_is_in_its_file_when_it_is_closed(offline):

@@ -17,5 +17,6 @@ def test_statistics_in_chunks_need_an_eighth_of_the_memory_at_most():
         way: in_a_process(Case("statistics", way, **sizes, layers=1, device="cpu", threads=1, repeats=1))
         for way in ("naive", "chunked")
     }
-    assert found["naive"].peak_bytes >= 3 * 4 * sizes["tokens"] * sizes["vocabulary"]
+    # Three copies of the logits; less some of the pages from before, which the kernel may take back meanwhile.
+    assert found["naive"].peak_bytes > 2.9 * 4 * sizes["tokens"] * sizes["vocabulary"]
     assert found["chunked"].peak_bytes < found["naive"].peak_bytes / 8

@@ -195,6 +195,7 @@ def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build, cap
     assert len(set(answers)) > 1 == len(greedy)
     (begun,) = algorithm.sample(query.problem, temperature=0.0, max_response_tokens=2)
     assert min(greedy).startswith(begun)
+    assert algorithm.sample(query.problem, temperature=0.0, stop=[begun[:1]]) == [begun[:1]]
     refused = ("remove_module", "compute_single_action", "get_policy", "evaluate_offline")
     for call in (getattr(algorithm, name) for name in refused):
         with pytest.raises(ConfigError, match="^(there is one policy|.*; fix: algo.)"):

@@ -57,9 +57,48 @@ def test_parts_are_those_of_the_checkpoint_and_the_steps_begin_anew(r3_config, b
     now = optimizer(second)
     assert now.keys() == then.keys() and all(torch.equal(now[name], then[name]) for name in then)
     assert (len(second.history), second.sampler.drawn, second.steps_done) == (stored, drawn, 0)
+    assert second.rollout_workers.version == 1, "an engine that starts anew has version 0, of the model's own weights"
     assert second.history.path == directory.history_file
     (record,) = train(second, 1)
     assert second.steps_done == 1 and record["policy/logp_mismatch_max"] < 1e-4
+
+
+def test_queries_that_a_run_had_drawn_ahead_and_not_trained_on_come_first(grpo_config, build, tmp_path):
+    config = grpo_config.env_runners(num_env_runners=1).training(max_off_policy_steps=1)
+    run = RunDirectory.create(tmp_path, "first", "{}")
+    first = build(config.copy())
+    first.keep_state_in(run.path)
+    train(first, 1)
+    trained = len(first.batch.rolled_out)
+    save_checkpoint(first, run.checkpoints_folder)
+    assert first.sampler.drawn > trained
+    second = build(grpo_config.copy())
+    started(second, tmp_path, find_start(RunSettings(start_from=str(run.path), start_with=["queries"]), grpo_config))
+    assert second.sampler.drawn == trained
+
+
+def test_a_resume_without_a_history_in_the_checkpoint_forgets_what_came_behind_it(r3_config, grpo_config, build):
+    arrays, state = build(grpo_config).get_training_state()
+    later = build(r3_config)
+    train(later, 1)
+    assert len(later.history)
+    later.set_training_state(arrays, state)
+    assert len(later.history) == 0
+
+
+def test_a_restart_that_fails_while_weights_are_pushed_leaves_the_history(r3_config, build, monkeypatch):
+    algorithm = build(r3_config)
+    begun = algorithm.get_training_state()
+    train(algorithm, 1)
+    stored = len(algorithm.history)
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(algorithm.rollout_workers, "push_weights", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        algorithm.set_training_state(*begun)
+    assert len(algorithm.history) == stored > 0
 
 
 def test_an_adapter_goes_on_beside_its_base(grpo_config, build, tmp_path):

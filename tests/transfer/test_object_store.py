@@ -1,5 +1,6 @@
 """Through Ray's object store: learner actors to runner actors, one object a bucket, whatever fails on the way."""
 
+import math
 import os
 import signal
 import sys
@@ -56,7 +57,7 @@ def test_every_runner_holds_the_learners_weights_and_says_so(algorithm, other_po
             torch.testing.assert_close(state[name], tensor, rtol=0, atol=0)
 
 
-def test_an_object_a_bucket_in_the_engines_type(algorithm):
+def test_an_object_a_bucket_in_the_engines_type_and_vectors_whole(algorithm):
     sizes = {}
     for dtype in ("float32", "bfloat16"):
         _, weights = store_weights(algorithm.learner_group, Serialization(dtype, BUCKET_BYTES))
@@ -70,7 +71,8 @@ def test_an_object_a_bucket_in_the_engines_type(algorithm):
         names = {name for tensors in weights.buckets() for name, _ in tensors}
         assert "lm_head.weight" in names
         assert names == set(weights.shapes)
-    assert sizes["float32"] == 2 * sizes["bfloat16"]
+    vectors = sum(4 * math.prod(shape) for shape in weights.shapes.values() if len(shape) < 2)
+    assert 2 * sizes["bfloat16"] == sizes["float32"] + vectors
 
 
 def test_one_runner_alone_gets_the_weights_that_were_pushed_last(algorithm):

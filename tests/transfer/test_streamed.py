@@ -30,6 +30,9 @@ class Learner:
     def policy_shapes(self):
         return {name: tuple(tensor.shape) for name, tensor in self.lm.state_dict().items()}
 
+    def policy_float32(self):
+        return ()
+
     def policy_tensors(self):
         return iter(self.lm.state_dict().items())
 

@@ -51,9 +51,8 @@ class VLLMEngine(Engine):
         on_stage: called with what the start is doing, whenever that changes.
 
     Attributes:
-        prompt_tokens: of all requests that have finished so far.
-        cached_prompt_tokens: those of them that the prefix cache held already, from other samples of the prompt or
-            from earlier turns.
+        cached_prompt_tokens: of all requests that have finished so far, those that the prefix cache held already, from
+            other samples of the prompt or from earlier turns.
         lora: the adapter that requests are sampled with, as vLLM names it.
 
     Raises:
@@ -117,7 +116,6 @@ class VLLMEngine(Engine):
         self.keeps_cache = keeps_cache
         self._updates = 0  # versions may come again, in a process that takes up an older step
         self.llm.llm_engine.set_weight_version("0")
-        self.prompt_tokens = 0
         self.cached_prompt_tokens = 0
         self._prompt, self._parameters = tokens_input, SamplingParams
         self._parameters_of = functools.lru_cache(REMEMBERED_SAMPLINGS)(self._make_parameters)
@@ -264,7 +262,6 @@ class VLLMEngine(Engine):
         outputs: list[Any] = self._early or self.llm.llm_engine.step()  # all of them are final
         self._early = []
         for output in outputs:
-            self.prompt_tokens += len(output.prompt_token_ids)
             self.cached_prompt_tokens += output.num_cached_tokens or 0
         completions = [(int(output.request_id), _completion(output)) for output in outputs]
         self._running.difference_update(key for key, _ in completions)

@@ -106,7 +106,7 @@ def _store(learner: GRPOLearner, serialization: Serialization) -> tuple[int, Sto
     """Runs in every learner, because sharded ones gather together; the first one stores."""
     release_memory()  # an engine that sleeps takes its own back
     shapes, tensors = learner.policy_shapes(), learner.policy_tensors()
-    plan = plan_buckets(shapes, serialization.dtype, serialization.bucket_bytes)
+    plan = plan_buckets(shapes, serialization.dtype, serialization.bucket_bytes, learner.policy_float32())
     if learner._learner_index:
         for _ in tensors:
             pass

@@ -1,7 +1,7 @@
 """Weights in transit: named tensors, in buckets of bounded size, each packed into one flat buffer. No Ray here."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ class Serialization:
     """How weights travel.
 
     Args:
-        dtype: of the engines: more bits would be rounded away there.
+        dtype: of the engines: more bits would be rounded away there, but for tensors that they hold in float32.
         bucket_bytes: bound on a bucket, unless one tensor is larger.
     """
 
@@ -121,7 +121,10 @@ class Bucket:
 
 
 def plan_buckets(
-    shapes: Mapping[str, Sequence[int]], dtype: str, bucket_bytes: int = BUCKET_BYTES
+    shapes: Mapping[str, Sequence[int]],
+    dtype: str,
+    bucket_bytes: int = BUCKET_BYTES,
+    float32: Collection[str] = (),
 ) -> list[tuple[TensorSpec, ...]]:
     """Cut the weights, in their order, into buckets of at most `bucket_bytes`; a larger tensor has its own bucket.
 
@@ -129,16 +132,18 @@ def plan_buckets(
         shapes: of all tensors by name, in the order in which they will be packed.
         dtype: in transit.
         bucket_bytes: bound on what is held beside the weights themselves, on each side.
+        float32: names of tensors that keep all their bits.
     """
     buckets: list[list[TensorSpec]] = []
-    room = 0
+    filled = 0
     for name, shape in shapes.items():
-        spec = TensorSpec(name, tuple(shape), dtype)
-        if not buckets or spec.nbytes > room:
+        spec = TensorSpec(name, tuple(shape), "float32" if name in float32 else dtype)
+        beyond = filled + spec.nbytes > bucket_bytes
+        if not buckets or beyond or filled % spec.torch_dtype.itemsize:  # where no view of that type can begin
             buckets.append([])
-            room = bucket_bytes
+            filled = 0
         buckets[-1].append(spec)
-        room -= spec.nbytes
+        filled += spec.nbytes
     return [tuple(bucket) for bucket in buckets]
 
 

@@ -228,7 +228,7 @@ def open_stream(learner: GRPOLearner, *, serialization: Serialization, channel: 
     """Begin to send; the GPU memory that torch merely keeps for later goes to the engines."""
     release_memory()
     shapes = learner.policy_shapes()
-    plan = plan_buckets(shapes, serialization.dtype, serialization.bucket_bytes)
+    plan = plan_buckets(shapes, serialization.dtype, serialization.bucket_bytes, learner.policy_float32())
     sender = sender_of(learner)
     sender.buckets, sender.exported = _buckets(learner, plan, channel), None
     sender.timeout_s = timeout_s

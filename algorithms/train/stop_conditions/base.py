@@ -6,7 +6,7 @@ An entry is a metric's tag, the name of a file in this folder, or `module:Class`
 import math
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from algorithms.config.errors import ConfigError, did_you_mean, shown
@@ -165,23 +165,37 @@ def _kind(key: str, config: GRPOConfig) -> type[StopCondition]:
     named = find_plugins(__package__, StopCondition)
     if key in named or ":" in key:
         return load_plugin(SETTING, key, StopCondition, named)
+    _check_tag(f"{SETTING}.{key}: ", key, config, named)
+    if key.startswith("eval/") and not config.evaluation_settings.interval:
+        raise ConfigError(
+            f"{SETTING}.{key}: is measured only with evaluations between steps; fix: evaluation.interval=10, say"
+        )
+    return Metric
+
+
+def check_best_metric(run: RunSettings, config: GRPOConfig) -> None:
+    """Check that `run.best_metric` names a metric; one that needs evaluations need not be measured.
+
+    Raises:
+        ConfigError: it names none, or one that this run does not measure.
+    """
+    if run.best_metric not in (None, RunSettings.model_fields["best_metric"].default):
+        _check_tag("run.best_metric: ", run.best_metric, config)
+
+
+def _check_tag(named_by: str, key: str, config: GRPOConfig, conditions: Iterable[str] = ()) -> None:
+    """Raise ConfigError if no metric has this tag; a message begins with what named it."""
     known = known_tags(config)
-    evaluation = config.evaluation_settings
     if (of_k := re.fullmatch(r"eval/pass@([1-9]\d*)", key)) and key not in known:
-        wanted = sorted({*evaluation.k, int(of_k[1])})
-        raise ConfigError(f"{SETTING}.{key}: is not measured; fix: evaluation.k={wanted}".replace(", ", ","))
+        wanted = sorted({*config.evaluation_settings.k, int(of_k[1])})
+        raise ConfigError(f"{named_by}is not measured; fix: evaluation.k={wanted}".replace(", ", ","))
     from algorithms.losses.base import PACKAGE, LossTerm  # imports torch
 
     of_terms = [f"loss/{name}" for name in find_plugins(PACKAGE, LossTerm)]
     of_the_users = key.startswith("reward/function/") or re.match("loss/[A-Z]", key)
     if key not in (*known, *of_terms) and not of_the_users:
-        near = did_you_mean(key, [*named, *known, *of_terms])
-        raise ConfigError(f"{SETTING}.{key}: no such metric or condition; {near}")
-    if key.startswith("eval/") and not evaluation.interval:
-        raise ConfigError(
-            f"{SETTING}.{key}: is measured only with evaluations between steps; fix: evaluation.interval=10, say"
-        )
-    return Metric
+        near = did_you_mean(key, [*conditions, *known, *of_terms])
+        raise ConfigError(f"{named_by}no such metric{' or condition' if conditions else ''}; {near}")
 
 
 def known_tags(config: GRPOConfig) -> list[str]:

@@ -67,7 +67,8 @@ class MlflowRun(Tracker):
         from mlflow.entities import Param
 
         known = self._client.get_run(self._id).data.params
-        params = [Param(key, str(value)[:_MAX_PARAM]) for key, value in flat(config).items() if key not in known]
+        named = {metric_name(key): str(value)[:_MAX_PARAM] for key, value in flat(config).items()}
+        params = [Param(name, value) for name, value in named.items() if name not in known]
         for start in range(0, len(params), _PARAMS_AT_ONCE):
             self._client.log_batch(self._id, params=params[start : start + _PARAMS_AT_ONCE])
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
@@ -99,7 +100,7 @@ class MlflowRun(Tracker):
 
 
 def metric_name(tag: str) -> str:
-    """Return a tag as MLflow takes it: `eval/pass@1` becomes `eval/pass_at_1`."""
+    """Return a tag, or a setting's name, as MLflow takes it: `eval/pass@1` becomes `eval/pass_at_1`."""
     return re.sub(r"[^\w\-. :/]", "_", tag.replace("@", "_at_"), flags=re.ASCII)
 
 
