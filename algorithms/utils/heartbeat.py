@@ -64,7 +64,7 @@ class Pulse:
 
     def __init__(self, actor: Any) -> None:
         self._key = _key(actor._actor_id.hex())
-        self._beat: bytes | None = None
+        self._beat = b""
         self._silent_s, self._looked_at = 0.0, time.monotonic()
         self._unknown = 0
 
@@ -76,20 +76,28 @@ class Pulse:
         now = time.monotonic()
         # This process may have been stopped as well: its own absence is no silence of the actor.
         passed_s, self._looked_at = min(now - self._looked_at, 2 * LOOK_S), now
-        try:
-            beat = _store().internal_kv_get(self._key, None, _REQUEST_S)
-        except Exception:
-            return False
-        if beat is None or beat != self._beat:
-            self._beat, self._silent_s, self._unknown = beat, 0.0, 0
+        if self._may_have_beaten():
             return False
         self._silent_s += passed_s
         if self._silent_s < SILENT_S:
             return False
         self._silent_s = 0.0
-        computes = _computes(**json.loads(beat))
+        computes = _computes(**json.loads(self._beat))
         self._unknown = self._unknown + 1 if computes is None else 0
-        return self._unknown == UNKNOWN if computes is None else not computes
+        silent = computes is False or self._unknown >= UNKNOWN
+        # To ask took seconds, in which a long computation may have ended: then its process idles, and beats again.
+        return silent and not self._may_have_beaten()
+
+    def _may_have_beaten(self) -> bool:
+        """Look into the store; return whether there is a new beat, or the store cannot say."""
+        try:
+            beat = _store().internal_kv_get(self._key, None, _REQUEST_S)
+        except Exception:
+            return True
+        if beat and beat == self._beat:
+            return False
+        self._beat, self._silent_s, self._unknown = beat or b"", 0.0, 0
+        return True
 
 
 def _computes(node: str, pid: int, count: int) -> bool | None:
