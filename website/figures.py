@@ -14,6 +14,7 @@ from pathlib import Path
 
 from algorithms.utils.files import write_text
 from benchmarks import effects, evidence, laptop, laptop_math, trl_learning
+from benchmarks.differences import doubts
 from website import benchmark_tables, printed, recorded, tutorial
 from website.printed import ROOT
 
@@ -84,7 +85,7 @@ def _of_regime(table: Callable[[Sequence[laptop.Run]], str], regime: str) -> str
 
 
 _THIRD: Mapping[str, Callable[[Sequence[laptop.Run]], str]] = {
-    "doubts": evidence.doubts,
+    "doubts": doubts,
     "kinds": laptop.by_kind,
     "acting": evidence.acting,
     "costs": evidence.costs,
