@@ -21,14 +21,7 @@ def own_ray(num_cpus: int = 8, fake_gpus: int = 0) -> Iterator[None]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if fake_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(FIRST_FAKE_GPU + index) for index in range(fake_gpus))
-    ray.init(
-        address="local",  # whatever cluster the machine is in
-        num_cpus=num_cpus,
-        num_gpus=fake_gpus or None,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+    _start(num_cpus, fake_gpus)
     try:
         yield
     finally:
@@ -37,3 +30,22 @@ def own_ray(num_cpus: int = 8, fake_gpus: int = 0) -> Iterator[None]:
             os.environ["CUDA_VISIBLE_DEVICES"] = visible
         elif fake_gpus:
             del os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def _start(num_cpus: int, fake_gpus: int) -> None:
+    """Start Ray; what does not appear in its half a minute on a busy machine is tried again."""
+    for tries_left in (2, 1, 0):
+        try:
+            ray.init(
+                address="local",  # whatever cluster the machine is in
+                num_cpus=num_cpus,
+                num_gpus=fake_gpus or None,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
+            )
+            return
+        except Exception:
+            ray.shutdown()
+            if not tries_left:
+                raise

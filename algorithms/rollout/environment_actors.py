@@ -24,8 +24,8 @@ from r3env.registry import to_make
 
 T = TypeVar("T")
 
-# A call that can be repeated waits for an actor that died to be started again.
-_TRIES, _RETRY_S = 10, 3.0
+# A call that can be repeated waits for an actor that died to be started again: a process and its imports.
+_RESTART_S, _RETRY_S = 300.0, 1.0
 
 
 def environment_arguments(config: BaseConfig) -> dict[Split, dict[str, Any]]:
@@ -143,11 +143,12 @@ class StandIn(gymnasium.Env[str, str]):
                 self.close()
 
     def _repeated(self, method: str, *values: Any) -> Any:
-        for left in reversed(range(_TRIES)):
+        deadline = time.monotonic() + _RESTART_S
+        while True:
             try:
                 return self._wait(getattr(self._actor, method).remote(self._key, self._arguments, *values))
             except ActorUnavailableError:
-                if not left:
+                if time.monotonic() > deadline:
                     raise
                 time.sleep(_RETRY_S)
 

@@ -35,10 +35,11 @@ T = TypeVar("T")
 
 
 def start_beating() -> None:
-    """Begin to count, on a thread that ends with the process; the first beat is there at the return."""
+    """Begin to count, on a thread that ends with the process."""
     context = ray.get_runtime_context()
     key, who = _key(str(context.get_actor_id())), {"node": context.get_node_id(), "pid": os.getpid()}
-    _beat(key, who, 0)
+    with contextlib.suppress(Exception):  # a busy store: without a beat nobody is judged
+        _beat(key, who, 0)
     threading.Thread(target=_keep_beating, args=(key, who), name="pulse", daemon=True).start()
 
 
@@ -123,11 +124,16 @@ def call_on(node: str, function: Callable[[A], T], argument: A) -> T:
 
 
 def _cpu_share(pid: int) -> float | None:
-    """Return the share of a core that a process uses; None where the system has no `/proc`, such as macOS."""
+    """Return the share of a core that a process uses, 1 if it waits for one.
+
+    None where the system has no `/proc`, such as macOS.
+    """
     if not os.path.exists("/proc/self/stat"):
         return None
     before = _cpu_s(pid)
     time.sleep(COMPUTING_S)
+    if stat_fields(pid)[0] == "R":
+        return 1.0
     return (_cpu_s(pid) - before) / COMPUTING_S
 
 

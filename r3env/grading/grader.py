@@ -76,7 +76,8 @@ DEFAULT_GRADERS = 8
 _REMEMBERED_ANSWERS = 8192
 
 _COUNTED = (*map(str, Reason), "screened", "overlong", "unread", "remembered", "restarts")
-_GRACE_S = 1.0
+# For the grader to end an overdue comparison and fork another worker, on a machine that does much else.
+_GRACE_S = 5.0
 
 _pool: ChildPool | None = None
 _lock = threading.Lock()

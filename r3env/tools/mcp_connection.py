@@ -72,7 +72,7 @@ class Server:
         except (MCPError, TimeoutError) as error:
             code = getattr(error, "code", _TIMEOUT)
             if code == _TIMEOUT:
-                if not self._answers(client, timeout_s):
+                if not self._answers(client, max(timeout_s, _GRACE_S)):
                     self._drop(client)
                 return timed_out(call.name, timeout_s)
             if code == _GONE or (code == _NO_SESSION and isinstance(self.address, ServerUrl)):

@@ -19,6 +19,12 @@ import psutil
 from tests.free_ports import free_ports
 
 READY_S = 300.0
+# How long a node waits for parts of its own, in whole seconds.
+RAY_WAITS = (
+    "RAY_gcs_server_port_wait_time_s",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S",
+    "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT",
+)
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
@@ -26,7 +32,8 @@ def surroundings() -> dict[str, str]:
     """Environment variables of a shell in which the virtual environment is active and no Ray is known."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
-    return kept | {"PATH": path, "RAY_USAGE_STATS_ENABLED": "0"} | TOKEN
+    waiting = dict.fromkeys(RAY_WAITS, str(int(READY_S)))
+    return kept | {"PATH": path, "RAY_USAGE_STATS_ENABLED": "0"} | waiting | TOKEN
 
 
 @dataclass
@@ -111,7 +118,7 @@ def start_node(cpus: int, head: RayNode | None = None) -> RayNode:
 
 def get_json(url: str) -> dict:
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN['RAY_AUTH_TOKEN']}"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=READY_S) as answer:
         return json.load(answer)
 
 

@@ -51,7 +51,7 @@ def surroundings() -> dict[str, str]:
 def run_command(command, surroundings) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*arguments: str, algorithm: str = "r3_grpo") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command(*arguments, algorithm=algorithm), env=surroundings, capture_output=True, text=True, timeout=600
+            command(*arguments, algorithm=algorithm), env=surroundings, capture_output=True, text=True, timeout=1800
         )
 
     return run

@@ -136,7 +136,7 @@ class Sums(VerifiableEnv):
         return [Query(str(n), f"{n}+1", str(n + 1)) for n in range(1, 7)]
 
     def verify(self, query, response):
-        if os.path.exists("slow"):
+        if os.path.exists("slow") or os.path.exists("runs/slow/evaluation.json"):
             open("verifying", "w").close()
             time.sleep(1000)
         return Verdict(len(response) % 2 == 0, Reason.EQUAL)
@@ -153,10 +153,7 @@ def test_a_sigterm_does_not_wait_for_slow_rollouts(tmp_path, command, surroundin
     process = subprocess.Popen(
         command(*arguments), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    evaluated = tmp_path / "runs" / "slow" / "evaluation.json"
-    _wait_for(evaluated, process)
-    (tmp_path / "slow").touch()
-    _wait_for(tmp_path / "verifying", process)
+    _wait_for(tmp_path / "verifying", process)  # after the evaluation before training
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130 and "--resume" in errors, errors

@@ -9,7 +9,7 @@ from algorithms.rollout.types import Prompt, Request, Sampling, Split
 from algorithms.utils.rng import RngStream, request_seeds
 from tests.own_ray import own_ray
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 40.0
 
 
 @pytest.fixture(scope="package")

@@ -45,13 +45,22 @@ def counts(algorithm):
     return {kind: record[f"rollout/{kind}"] for kind in ("requeued", "stolen", "hung", "stale", "runner_restarts")}
 
 
-def play_while(algorithm, disturbance, after_s=0.4):
-    """1200 requests, with something happening to the runners soon after the start; rollouts and seconds."""
-    timer = threading.Timer(after_s, disturbance)
-    timer.start()
+def play_while(algorithm, number, signal_number):
+    """1200 requests, while a runner gets a signal as soon as it holds some of them; rollouts and seconds."""
+    pid, runner = pids(algorithm)[number], algorithm.rollout_workers.supervisor.runners[number]
+
+    def disturb():
+        while not runner.held:
+            time.sleep(0.01)
+        time.sleep(0.3)  # somewhere in the middle
+        os.kill(pid, signal_number)
+
+    disturber = threading.Thread(target=disturb)
+    requests = requests_of(algorithm, 1200)
+    disturber.start()
     started = time.monotonic()
-    rollouts = algorithm.rollout_workers.rollout(requests_of(algorithm, 1200))
-    timer.join()
+    rollouts = algorithm.rollout_workers.rollout(requests)
+    disturber.join()
     return rollouts, time.monotonic() - started
 
 
@@ -89,7 +98,7 @@ def test_no_requests_no_rollouts(algorithm):
 def test_a_killed_runner_is_replaced_and_its_requests_are_played_again(algorithm, undisturbed):
     before = pids(algorithm)
     counts(algorithm)
-    rollouts, _ = play_while(algorithm, lambda: os.kill(before[1], signal.SIGKILL))
+    rollouts, _ = play_while(algorithm, 1, signal.SIGKILL)
     assert_as(undisturbed, rollouts, algorithm)
     happened = counts(algorithm)
     assert happened["requeued"] > 0 and happened["hung"] == 0
@@ -105,7 +114,7 @@ def test_a_stopped_runner_does_not_hold_up_the_others_and_is_replaced(algorithm)
     limit = 3 * (time.monotonic() - started) + TIMEOUT_S + 60
     before, hung = pids(algorithm), algorithm.rollout_workers.supervisor.counts.hung
     counts(algorithm)
-    rollouts, seconds = play_while(algorithm, lambda: os.kill(before[2], signal.SIGSTOP))
+    rollouts, seconds = play_while(algorithm, 2, signal.SIGSTOP)
     assert_as(undisturbed, rollouts, algorithm)
     assert seconds < limit
     happened = counts(algorithm)

@@ -115,7 +115,7 @@ def test_a_function_that_breaks_on_some_answers_is_counted_and_said_and_training
     with caplog.at_level(logging.WARNING):
         assert main("r3_grpo", [*function_run, *options]) == 0
     for row in metrics():
-        assert row["grading/timeouts"] == 4.0 and row["grading/errors"] >= 12.0
+        assert row["grading/timeouts"] >= 4.0 and row["grading/errors"] >= 12.0
         assert row["rollout/environment_errors"] == 0.0 and 0.3 < row["rollout/failed_share"] < 0.7
     assert not {one["uid"] for one in rollouts_of(tmp_path)} & {"1", "2", "3", "4"}
     for said in ("KeyError: 'no such unit' (unreliable.py, line 11)", "the process died", "MemoryError", "timeout"):

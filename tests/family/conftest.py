@@ -1,5 +1,6 @@
 """The presets on the embedded model: hand-made groups for the formulas, and a Ray for whole steps."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from algorithms.config.loading import load
 from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.types import Group, Prompt, Sample
+from algorithms.rollout import episode_runner
 from algorithms.rollout.types import Context, Rollout
 from tests.own_ray import own_ray
 
@@ -34,6 +36,12 @@ class Stages(GRPO):
 
     def __init__(self, config: GRPOConfig) -> None:
         self.config, self.seed, self.steps_done, self.active = config, 0, 0, []
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is: which turns share a batch must not depend on it."""
+    monkeypatch.setattr(episode_runner, "PATIENCE_S", math.inf)
 
 
 @pytest.fixture(scope="package")

@@ -65,7 +65,7 @@ def recorded(library: Path, run: Path, commands: Sequence[Sequence[str]], done: 
         env=surroundings,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
     )
     assert process.returncode == 0, process.stderr
     syncs, known = read_log(log), []

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -44,8 +45,9 @@ def test_prometheus_scrapes_the_last_value_of_each_watched_metric(tmp_path):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             port, scraped = int(process.stdout.readline()), {}
+            deadline = time.monotonic() + 300
             while "ray_r3_grpo_eval_pass_at_1" not in scraped:
-                assert process.poll() is None
+                assert process.poll() is None and time.monotonic() < deadline, scraped
                 scraped = watched(prometheus_client, scrape(port))
         finally:
             process.stdin.close()

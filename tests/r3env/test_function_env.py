@@ -404,7 +404,7 @@ def reward(response):
 
 def test_a_call_that_waits_for_a_thread_that_its_fork_lacks_says_so(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "threaded.py").write_text(WORKS_IN_A_THREAD)
-    env = FunctionEnv(str(folder / "rows.jsonl"), reward=f"{tmp_path}/threaded.py:reward", grading_timeout_s=1.0)
+    env = FunctionEnv(str(folder / "rows.jsonl"), reward=f"{tmp_path}/threaded.py:reward", grading_timeout_s=3.0)
     verdict = env.verify(env.query(env.uids[0]), "1")
     assert verdict.reason is Reason.TIMEOUT and verdict.feedback.endswith(WAITED)
 
@@ -420,7 +420,7 @@ def reward(response):
 
 def test_a_call_that_has_started_a_process_is_not_said_to_wait_for_a_thread(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "starting.py").write_text(STARTS_A_PROCESS)
-    env = FunctionEnv(str(folder / "rows.jsonl"), reward=f"{tmp_path}/starting.py:reward", grading_timeout_s=1.0)
+    env = FunctionEnv(str(folder / "rows.jsonl"), reward=f"{tmp_path}/starting.py:reward", grading_timeout_s=3.0)
     verdict = env.verify(env.query(env.uids[0]), "1")
     assert verdict.reason is Reason.TIMEOUT and WAITED not in verdict.feedback
 

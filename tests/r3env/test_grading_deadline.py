@@ -38,8 +38,8 @@ HOPELESS = {
 }
 UNFORESEEN = r"\sum_{i=1}^{200}i^i"  # hangs too, but the filter lets it through
 DEADLINE_S = 0.4
-# Milliseconds, but for a machine that is busy with other things; what hangs takes far longer.
-AT_ONCE_S = 10.0
+# Milliseconds, but for a machine that is busy with other things; what hangs takes hours.
+AT_ONCE_S = 120.0
 GONE_S = 30.0
 ROOT = str(Path(r3env.__file__).resolve().parents[1])
 
@@ -80,7 +80,7 @@ def start_graders(number: int) -> None:
 FRESH = itertools.count(2)
 
 
-def honest(timeout_s: float = 5.0) -> float:
+def honest(timeout_s: float = 60.0) -> float:
     """The seconds that an answer takes that needs a grader process, and was never graded before."""
     number = next(FRESH)
     response = rf"\boxed{{\sqrt{{{3 * number**2}}}}}"

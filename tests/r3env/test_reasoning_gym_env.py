@@ -77,6 +77,7 @@ def test_a_scorer_that_never_returns_is_killed() -> None:
     env.reset(options={"uid": "countdown/0/0"})
     _, reward, _, _, info = env.step("<answer>9**9**9**9</answer>")
     assert (reward, info["verdict"]) == (0.0, "timeout")
+    env.grading_timeout_s = 60.0
     assert env.verify(env.query("countdown/0/0"), "<answer>1+1</answer>").reason == "different"
 
 

@@ -130,14 +130,14 @@ def test_a_call_that_raises_is_repeated(serve: Any, noted: Any) -> None:
 
 
 def test_a_call_that_takes_too_long_is_not_repeated_and_the_others_are_judged(serve: Any, noted: Any) -> None:
-    found = serve("waits", ["long", "a", "b"], timeout_s=0.5)
+    found = serve("waits", ["long", "a", "b"], timeout_s=2.0)
     assert [each["reason"] for each in found] == ["timeout", "equal", "equal"] and len(noted["calls"]) == 3
-    assert found[0]["feedback"].endswith("waits took longer than 0.5 s (environment.grading_timeout_s)")
+    assert found[0]["feedback"].endswith("waits took longer than 2 s (environment.grading_timeout_s)")
 
 
 def test_threads_that_never_return_leave_room_until_all_of_them_are_stuck(serve: Any, noted: Any) -> None:
     stuck: list[bool] = []
-    found = serve("blocks", ["long", "a", "b"], timeout_s=0.5, concurrency=2, on_stuck=lambda: stuck.append(True))
+    found = serve("blocks", ["long", "a", "b"], timeout_s=2.0, concurrency=2, on_stuck=lambda: stuck.append(True))
     assert [each["reason"] for each in found] == ["timeout", "equal", "equal"] and not stuck
     serve("blocks", ["long", "long"], timeout_s=0.5, concurrency=2, on_stuck=lambda: stuck.append(True))
     noted["released"].set()

@@ -70,7 +70,7 @@ def test_what_never_returns_is_killed_and_the_next_call_is_answered(calls: Subpr
     started = time.monotonic()
     with pytest.raises(ProcessTimeoutError):
         score(calls, "9**9**9", timeout_s=0.5)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60  # it would take hours
     children = {int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and _parent_of(pid) == int(parent)}
     assert not children
     assert score(calls, "__import__('os').getppid()") == parent

@@ -51,6 +51,16 @@ def test_one_step(package, environment, tmp_path, request):
     one_step(environment, tmp_path)
 
 
+@pytest.mark.vllm
+def test_one_step_of_several_turns_with_vllm(tmp_path, request):
+    """What such an environment writes between two answers is not known: the engine's context has room for it."""
+    if importlib.util.find_spec("gem") is None:
+        pytest.skip("gem is not installed")
+    request.getfixturevalue("ray_session")
+    row = one_step([*GEM, "env_runners.engine=vllm"], tmp_path)
+    assert row["rollout/turns"] > 1.0
+
+
 def test_one_step_on_a_server_of_openenv_with_fewer_sessions_than_episodes(openenv_server, tmp_path, request):
     pytest.importorskip("openenv", reason="openenv-core is not installed")
     request.getfixturevalue("ray_session")
@@ -63,3 +73,4 @@ def one_step(environment, tmp_path):
     row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
     assert row["rollout/prompts_completed"] == row["rollout/prompts_expected"] == 2
     assert row["groups/count"] == 2
+    return row

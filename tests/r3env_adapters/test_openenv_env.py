@@ -103,7 +103,13 @@ def test_a_full_server_is_waited_for_and_named_when_it_stays_full(openenv_server
         with pytest.raises(ConnectionError, match="holds no further session; fix: serve it with a larger"):
             second.reset(options={"uid": "train/0"})
         given_up = OpenEnvEnv(address, size=1)
-        threading.Timer(0.5, given_up.abandon).start()
+        connect = given_up._connect
+
+        def connect_and_be_given_up():
+            given_up.abandon()
+            return connect()
+
+        given_up._connect = connect_and_be_given_up
         with pytest.raises(ConnectionError, match="the episode was given up"):
             given_up.reset(options={"uid": "train/0"})
         patient = OpenEnvEnv(address, size=1)
@@ -168,7 +174,7 @@ def test_an_action_that_a_response_cannot_be_is_refused_before_the_start(openenv
 
 def test_a_server_of_one_session_is_refused_where_several_episodes_run_at_a_time(openenv_server):
     with openenv_server(1) as address:
-        several = settings(address, timeout_s=5.0).training(queries_per_step=4, group_size=3)
+        several = settings(address).training(queries_per_step=4, group_size=3)
         with pytest.raises(ConfigError) as raised:
             validate_environment(several.env_runners(max_num_seqs=6))
         said = str(raised.value)
@@ -184,7 +190,7 @@ def test_a_part_of_a_mixture_is_named_in_the_line(openenv_server):
         config = GRPOConfig().environment("r3env/Mixture-v0", options={"environments": parts})
         with pytest.raises(ConfigError, match=r"^environment\.options\.environments\.game\.options\.action: "):
             validate_environment(config)
-        parts["game"]["options"] = {"url": address, "size": 1, "timeout_s": 5.0}
+        parts["game"]["options"] = {"url": address, "size": 1}
         with pytest.raises(ConfigError, match=r"^environment\.options\.environments\.game\.options\.url: "):
             validate_environment(config)
 

@@ -12,6 +12,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
+from tests.free_ports import free_ports
+
 AWS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
@@ -31,7 +33,7 @@ class S3Server:
     """Serves one bucket at 127.0.0.1; keeps its port and the objects over stops and starts."""
 
     def __init__(self):
-        self.objects, self.parts, self.port = {}, {}, 0
+        self.objects, self.parts, (self.port,) = {}, {}, free_ports(1)
         self.is_down = True
         # How many are still granted; below 0: all. A client tries again where a connection is lost.
         self.requests = -1
@@ -46,7 +48,6 @@ class S3Server:
 
     def start(self):
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), type("Handler", (_Handler,), {"store": self}))
-        self.port = self._server.server_address[1]
         self.is_down = False
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 

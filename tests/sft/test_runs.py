@@ -1,11 +1,9 @@
 """Runs of `python -m algorithms.sft` with the embedded model."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -41,11 +39,6 @@ TIMED = ("sft/tokens_per_s", "time/step", "run/wall_s")
 def metrics(run: Path) -> list[dict[str, float]]:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{tag: value for tag, value in row.items() if tag not in TIMED} for row in rows]
-
-
-def lines(run: Path) -> int:
-    file = run / "metrics.jsonl"
-    return file.read_text().count("\n") if file.exists() else 0
 
 
 @pytest.fixture(scope="module")
@@ -110,17 +103,33 @@ def test_a_finished_run_says_so_and_another_algorithms_is_refused(run, tmp_path,
     assert "is a run of grpo; fix: python -m algorithms.grpo --resume" in capsys.readouterr().err
 
 
+# The command, which gets a signal once a step is recorded.
+CUT = """
+import os, sys
+from algorithms.finetuning.session import StepLog
+from algorithms.sft import main
+from algorithms.train.stopping import call_and_leave
+
+number, last, record = int(sys.argv.pop(1)), int(sys.argv.pop(1)), StepLog.step
+
+def step(self, step, metrics):
+    record(self, step, metrics)
+    if step == last:
+        os.kill(os.getpid(), number)
+
+StepLog.step = step
+call_and_leave(main)
+"""
+
+
 @pytest.mark.slow
 def test_killed_or_stopped_it_resumes_to_the_same_numbers(run, data, tmp_path):
     arguments = [*SETTINGS, f"environment.data={data}", f"run.dir={tmp_path}", "run.name=start"]
     cut = tmp_path / "start-sft"
     for number, step in ((signal.SIGKILL, 3), (signal.SIGTERM, 4), (signal.SIGTERM, 6)):
         given = ["--resume", str(cut)] if cut.exists() else arguments
-        process = subprocess.Popen([sys.executable, "-m", "algorithms.sft", *given])
-        while process.poll() is None and lines(cut) < step:
-            time.sleep(0.01)
-        os.kill(process.pid, number)
-        assert process.wait() == (-9 if number == signal.SIGKILL else 130)
+        process = subprocess.run([sys.executable, "-c", CUT, str(int(number)), str(step), *given])
+        assert process.returncode == (-9 if number == signal.SIGKILL else 130)
         assert not (cut / "summary.json").exists()
     assert main(["--resume", str(cut)]) == 0
     assert metrics(cut) == metrics(run)

@@ -16,6 +16,7 @@ import pytest
 from r3env.envs.tools import ToolEnv
 from r3env.registry import OptionError
 from r3env.tools import mcp_connection
+from tests.free_ports import free_ports
 
 from .sample_server import SECRET
 from .test_tool_env import HERE, call, check_calls_at_once, results
@@ -27,7 +28,7 @@ class Running:
     """A server process of the test's own, always at the same port."""
 
     def __init__(self, folder):
-        self.file, self.port = folder / "port.txt", 0
+        self.file, (self.port,) = folder / "port.txt", free_ports(1)
         self.start()
 
     def start(self):

@@ -5,6 +5,7 @@ python -m tests.trackers.late_evaluation TRACKER FOLDER [DATABASES]
 DATABASES: where a server of Trackio's writes, some time after it has been sent something.
 """
 
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -50,7 +51,10 @@ def has(databases, steps, evaluations):
     """Whether a server of Trackio's has written so many steps and evaluations."""
     if not list(databases.glob("*.db")):
         return False
-    written = [len(trackio_points(databases, tag)) for tag in ("reward/mean", "eval/pass@1")]
+    try:
+        written = [len(trackio_points(databases, tag)) for tag in ("reward/mean", "eval/pass@1")]
+    except sqlite3.OperationalError:  # the file is there before its table
+        return False
     return written[0] >= steps and written[1] >= evaluations
 
 

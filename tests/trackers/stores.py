@@ -11,17 +11,17 @@ from algorithms.train.trackers.wandb_run import _records
 
 
 def mlflow_points(database: Path, key: str) -> list[tuple[int, float]]:
-    with closing(sqlite3.connect(database)) as connection:
+    with closing(sqlite3.connect(database, timeout=600)) as connection:
         return connection.execute("SELECT step, value FROM metrics WHERE key = ? ORDER BY step", (key,)).fetchall()
 
 
 def mlflow_runs(database: Path) -> list[tuple[str, str]]:
-    with closing(sqlite3.connect(database)) as connection:
+    with closing(sqlite3.connect(database, timeout=600)) as connection:
         return connection.execute("SELECT name, status FROM runs").fetchall()
 
 
 def mlflow_artifacts(database: Path) -> Path:
-    with closing(sqlite3.connect(database)) as connection:
+    with closing(sqlite3.connect(database, timeout=600)) as connection:
         ((folder,),) = connection.execute("SELECT artifact_uri FROM runs").fetchall()
     return Path(folder.removeprefix("file://"))
 
@@ -34,7 +34,7 @@ def mlflow_tables(database: Path) -> dict[str, list[dict[str, str]]]:
 def trackio_rows(folder: Path) -> list[tuple[str, int, dict]]:
     """Run, step and content of each row, of all runs of the one project."""
     (database,) = folder.glob("*.db")
-    with closing(sqlite3.connect(database)) as connection:
+    with closing(sqlite3.connect(database, timeout=600)) as connection:
         found = connection.execute("SELECT run_name, step, metrics FROM metrics ORDER BY id").fetchall()
     return [(run, step, json.loads(metrics)) for run, step, metrics in found]
 

@@ -5,6 +5,7 @@ import shutil
 import socket
 import sqlite3
 import sys
+import time
 import types
 from contextlib import closing
 
@@ -182,14 +183,17 @@ def test_a_database_that_breaks_during_a_run_does_not_end_it_and_misses_nothing_
     recorder = Recorder(run, trackers=["mlflow"])
     recorder.record_settings({"algorithm": "grpo", "run": {"seed": 1}})
     recorder.record({"step": 1, "run/wall_s": 0.5})
-    with closing(sqlite3.connect(database)) as connection:
+    deadline = time.monotonic() + 600
+    with closing(sqlite3.connect(database, timeout=600)) as connection:
         while not connection.execute("SELECT * FROM metrics").fetchall():
-            pass
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         connection.execute("ALTER TABLE metrics RENAME TO elsewhere")
         for step in (2, 3):
             recorder.record({"step": step, "run/wall_s": step / 2})
         while not caplog.records:
-            pass
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         connection.execute("ALTER TABLE elsewhere RENAME TO metrics")
     recorder.close()
     (warning,) = [record.getMessage() for record in caplog.records if "run.trackers" in record.getMessage()]

@@ -18,5 +18,5 @@ def test_statistics_in_chunks_need_an_eighth_of_the_memory_at_most():
         for way in ("naive", "chunked")
     }
     # Three copies of the logits; less some of the pages from before, which the kernel may take back meanwhile.
-    assert found["naive"].peak_bytes > 2.9 * 4 * sizes["tokens"] * sizes["vocabulary"]
+    assert found["naive"].peak_bytes > 2.5 * 4 * sizes["tokens"] * sizes["vocabulary"]
     assert found["chunked"].peak_bytes < found["naive"].peak_bytes / 8

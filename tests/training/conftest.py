@@ -1,5 +1,6 @@
 """A Ray for the whole folder, and configurations that train the embedded model for a few steps."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,11 +8,18 @@ import pytest
 
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.rollout import episode_runner
 from benchmarks.embedded_model.arithmetic import REFLECTION_GUIDANCE
 from tests.hand_made import small_pool
 from tests.own_ray import own_ray
 
 RESPONSE_LIMIT = 48
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is: which turns share a batch must not depend on it."""
+    monkeypatch.setattr(episode_runner, "PATIENCE_S", math.inf)
 
 
 @pytest.fixture(scope="package")

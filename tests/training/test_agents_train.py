@@ -1,6 +1,5 @@
 """Training on episodes of an agent that asks the policy over its endpoint."""
 
-import math
 import resource
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from algorithms.rollout import episode_runner
 from algorithms.rollout.types import NEW_CONTEXT
 from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from r3env.agents import server
@@ -24,10 +22,8 @@ pytest.importorskip("openai")
 
 
 @pytest.fixture
-def agents(r3_config, small_pool, monkeypatch):
+def agents(r3_config, small_pool):
     """Two opinions of each problem, with replay and reflection beside them."""
-    # However slow this machine is: which turns share a batch must not depend on it.
-    monkeypatch.setattr(episode_runner, "PATIENCE_S", math.inf)
     options = {"agent": "examples.two_opinions:solve", "data": small_pool, "instruction": ""}
     return (
         r3_config.environment("r3env/Agent-v0", env_config=options)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -25,13 +26,20 @@ SMALL = [
     "evaluation.limit=2",
     "learners.num_learners=1",
 ]
-# The command, with some of the product's limits made short.
-SHORT = """
-import importlib, json, os, sys
+# Makes some of the product's limits short once it is told to: a start takes as long as it takes.
+SHORTEN = """
+import importlib, json, os, signal, sys
+
+def shorten(*_):
+    for module, name, value in json.loads(os.environ["SHORT_LIMITS"]):
+        setattr(importlib.import_module(module), name, value)
+    open(os.environ["SHORTENED"], "w").close()
+
+signal.signal(signal.SIGUSR1, shorten)
+"""
+TRAINING = f"""{SHORTEN}
 from algorithms.train.main import run_and_leave
 
-for module, name, value in json.loads(os.environ["SHORT_LIMITS"]):
-    setattr(importlib.import_module(module), name, value)
 run_and_leave("grpo", sys.argv[1:])
 """
 
@@ -46,21 +54,36 @@ class Run:
     """A training that has made its first checkpoint."""
 
     def __init__(self, folder: Path, limits: Sequence[tuple[str, str, float]]) -> None:
-        surroundings = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         self.folder = folder / "run"
+        self.begin(folder / "shortened", limits, TRAINING, *SMALL, f"run.dir={folder}", "run.name=run")
+        deadline = time.monotonic() + LIMIT_S
+        while not (self.folder / "checkpoints" / "step_000001" / "manifest.json").exists():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.process.communicate()
+            time.sleep(0.05)
+        self.shorten()
+        self.family = psutil.Process(self.process.pid).children(recursive=True)
+
+    def begin(self, shortened: Path, limits: Sequence[tuple[str, str, float]], *script: str, **variables: str) -> None:
+        """Start a script with its arguments, whose limits are short once `shortened` is there."""
+        surroundings = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        variables |= {"SHORT_LIMITS": json.dumps(limits), "SHORTENED": str(shortened)}
+        self.shortened = shortened
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SHORT, *SMALL, f"run.dir={folder}", "run.name=run"],
-            env=surroundings | {"PYTHONPATH": str(Path(__file__).parents[2]), "SHORT_LIMITS": json.dumps(limits)},
+            [sys.executable, "-c", *script],
+            env=surroundings | {"PYTHONPATH": str(Path(__file__).parents[2])} | variables,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
             start_new_session=True,
         )
+
+    def shorten(self) -> None:
+        """Make the limits short from now on."""
+        self.process.send_signal(signal.SIGUSR1)
         deadline = time.monotonic() + LIMIT_S
-        while not (self.folder / "checkpoints" / "step_000001" / "manifest.json").exists():
+        while not self.shortened.exists():
             assert self.process.poll() is None and time.monotonic() < deadline, self.process.communicate()
             time.sleep(0.05)
-        self.family = psutil.Process(self.process.pid).children(recursive=True)
 
     def child(self, title: str) -> psutil.Process:
         """Return the child process whose command line holds this."""

@@ -1,10 +1,6 @@
 """`algorithms.evaluate` and `algorithms.sft` end as training: on a signal, and when Ray's control process is lost."""
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,18 +10,15 @@ import pytest
 
 from tests.sft.conftest import BASE, solved, write
 
-from .conftest import LIMIT_S, Run, _title
+from .conftest import LIMIT_S, SHORTEN, Run, _title
 from .test_ray_lost import CONTROL, SHUTDOWN
 
 pytestmark = pytest.mark.slow
 
-COMMAND = """
-import importlib, json, os
+COMMAND = f"""{SHORTEN}
 command = importlib.import_module(os.environ["COMMAND"])
 from algorithms.train.stopping import call_and_leave
 
-for module, name, value in json.loads(os.environ["SHORT_LIMITS"]):
-    setattr(importlib.import_module(module), name, value)
 call_and_leave(command.main)
 """
 LONG = ["env_runners.num_env_runners=1", "env_runners.max_num_seqs=1", "evaluation.limit=50"]
@@ -46,21 +39,13 @@ class Answering(Run):
         }[command]
         if command == "algorithms.sft":
             arguments.append(f"environment.data={write(folder / 'solved.jsonl', solved())}")
-        surroundings = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        surroundings |= {"PYTHONPATH": str(Path(__file__).parents[2]), "COMMAND": command}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, *arguments],
-            env=surroundings | {"SHORT_LIMITS": json.dumps(limits)},
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
+        self.begin(folder / "shortened", limits, COMMAND, *arguments, COMMAND=command)
         assert self.process.stderr is not None
         seen = []
         while "started in" not in (line := self.process.stderr.readline()):
             assert line, seen
             seen.append(line)
+        self.shorten()
         time.sleep(2.0)  # the first problems
         self.family = psutil.Process(self.process.pid).children(recursive=True)
         assert any(ENGINE in _title(child) for child in self.family)

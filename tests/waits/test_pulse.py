@@ -12,9 +12,15 @@ from algorithms.utils import heartbeat
 
 
 @pytest.fixture
-def idle(ray_session, monkeypatch):
-    """A process that does nothing, whose one beat lies in Ray's store; the least silence is too much."""
+def at_once(ray_session, monkeypatch):
+    """The least silence is too much, and a busy machine is waited for until it says whether a process computes."""
     monkeypatch.setattr(heartbeat, "SILENT_S", 0.0)
+    monkeypatch.setattr(heartbeat, "ANSWER_S", 600.0)
+
+
+@pytest.fixture
+def idle(at_once):
+    """A process that does nothing."""
     process = subprocess.Popen(["sleep", "600"])
     yield process.pid
     process.send_signal(signal.SIGKILL)
@@ -52,8 +58,7 @@ def test_a_process_whose_beat_comes_while_its_machine_is_asked_is_not_gone(idle,
 
 
 @pytest.mark.slow
-def test_a_process_that_computes_is_not_gone(ray_session, monkeypatch):
-    monkeypatch.setattr(heartbeat, "SILENT_S", 0.0)
+def test_a_process_that_computes_is_not_gone(at_once):
     busy = subprocess.Popen(["sh", "-c", "while :; do :; done"])
     try:
         pulse, _ = pulse_and_beat(busy.pid, "busy")

@@ -38,7 +38,9 @@ def test_a_sigterm_writes_a_checkpoint_and_a_second_one_ends_the_way_out(start):
 
 
 def test_a_run_whose_ray_is_lost_ends_in_one_line_with_a_checkpoint_of_its_last_step(start):
-    run = start((*SHUTDOWN, 1.0), ("algorithms.train.ray_watch", "SILENT_S", 8.0))
+    watch = "algorithms.train.ray_watch"
+    # Together less than a minute, after which Ray aborts the process.
+    run = start((*SHUTDOWN, 1.0), (watch, "SILENT_S", 8.0), (watch, "SAVING_S", 40.0))
     run.child(CONTROL).kill()
     code, errors, _ = run.end()
     assert code == 1 and "Traceback" not in errors, errors
