@@ -51,14 +51,39 @@ def test_one_step(package, environment, tmp_path, request):
     one_step(environment, tmp_path)
 
 
+TALKATIVE = """
+import gymnasium
+
+from r3env.adapters.foreign import ForeignEnv, Reply
+from r3env.core import Query
+
+
+class Talkative(ForeignEnv):
+    def load_queries(self):
+        return [Query(str(number), f"{number}+2", "") for number in range(1, 9)]
+
+    def begin(self, query):
+        self.turns = 0
+
+    def reply(self, response):
+        self.turns += 1
+        return Reply("1+2" + " " * 100, 1.0, self.turns == 3)
+
+
+gymnasium.register("Talkative-v0", Talkative)
+"""
+
+
 @pytest.mark.vllm
-def test_one_step_of_several_turns_with_vllm(tmp_path, request):
-    """What such an environment writes between two answers is not known: the engine's context has room for it."""
-    if importlib.util.find_spec("gem") is None:
-        pytest.skip("gem is not installed")
-    request.getfixturevalue("ray_session")
-    row = one_step([*GEM, "env_runners.engine=vllm"], tmp_path)
-    assert row["rollout/turns"] > 1.0
+def test_vllm_has_room_for_what_an_environment_writes_between_two_turns(tmp_path, monkeypatch):
+    (tmp_path / "talkative.py").write_text(TALKATIVE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    row = one_step(
+        ["environment.id=talkative:Talkative-v0", "env_runners.engine=vllm"],
+        tmp_path,
+        "env_runners.max_response_tokens=48",
+    )
+    assert row["rollout/environment_errors"] == 0 and row["reward/mean"] > 2
 
 
 def test_one_step_on_a_server_of_openenv_with_fewer_sessions_than_episodes(openenv_server, tmp_path, request):
@@ -68,8 +93,8 @@ def test_one_step_on_a_server_of_openenv_with_fewer_sessions_than_episodes(opene
         one_step([*OPENENV, f"environment.options={{url: '{url}', size: 4, sessions: 2}}"], tmp_path)
 
 
-def one_step(environment, tmp_path):
-    assert main("r3_grpo", [*environment, *SMALL, f"run.dir={tmp_path}"]) == 0
+def one_step(environment, tmp_path, *more):
+    assert main("r3_grpo", [*environment, *SMALL, *more, f"run.dir={tmp_path}"]) == 0
     row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
     assert row["rollout/prompts_completed"] == row["rollout/prompts_expected"] == 2
     assert row["groups/count"] == 2
