@@ -1,24 +1,22 @@
 """Whether R³ helps a real language model: arms beside GRPO in two regimes, from the records of their runs.
 
-    python -m benchmarks.evidence                                  # print every table of docs/evidence/third-*.jsonl
-    python -m benchmarks.evidence truncated runs/truncated         # first add the finished runs of this folder
-    python -m benchmarks.evidence truncated runs/truncated --run 2 # first of all train what is missing, two at a time
+    python -m benchmarks.evidence                           # print every table of docs/evidence/third-*.jsonl
+    python -m benchmarks.evidence truncated runs/truncated  # first add the finished runs of this folder
 
-docs/evidence/third.yaml is the protocol: regimes, arms, budget, predictions; with it `--run` trains.
+docs/evidence/third.yaml is the protocol: regimes, arms, budget, predictions. The runs are of its commits, whose `--run`
+trains them.
 """
 
 import argparse
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
-from algorithms.utils.provenance import code_commit
 from benchmarks import laptop
-from benchmarks.ablation.command import main as train
 from benchmarks.differences import ahead, area, doubts, one_processor, pairs
 from benchmarks.laptop import Run, by_arm, mean, percent, with_ends
 from benchmarks.looks import TITLES
@@ -49,27 +47,6 @@ def read(regime: str) -> list[Run]:
 
 def _protocol() -> dict[str, Any]:
     return yaml.safe_load(PROTOCOL.read_text("utf-8"))
-
-
-def ablation(protocol: Mapping[str, Any], regime: str, out: Path, group: str = "primary") -> list[str]:
-    """Return the arguments of `python -m benchmarks.ablation` by which a group of the protocol's arms is trained.
-
-    Raises:
-        ValueError: the regime has no such arms.
-    """
-    own = protocol["regimes"][regime]
-    arms = own.get("arms", protocol["arms"])
-    if group not in arms:
-        raise ValueError(f"regime {regime} has no {group} arms; fix: one of {', '.join(arms)}")
-    options = {
-        "config": protocol["config"],
-        "arms": ",".join(arms[group]),
-        "seeds": protocol["seeds"][group],
-        "tokens": own["tokens"],
-        "out": out,
-    }
-    flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    return [*flags, *protocol["settings"], *own["settings"]]
 
 
 def compared(runs: Sequence[Run]) -> str:
@@ -149,9 +126,9 @@ def _difference(runs: Sequence[Run], arm: str, reference: str) -> str:
     return with_ends(gap) if gap else ""
 
 
-def _other_code(regime: str, folder: Path, trains: bool) -> str:
-    """Return what is wrong if a folder's runs, or those to train, are of another commit than the recorded ones."""
-    found = {run.commit for run in laptop.read_runs(folder)} | ({code_commit() or ""} if trains else set())
+def _other_code(regime: str, folder: Path) -> str:
+    """Return what is wrong if a folder's runs are of another commit than the recorded ones."""
+    found = {run.commit for run in laptop.read_runs(folder)}
     known = {run.commit for run in laptop.read_records(records(regime))}
     if not known or found <= known:
         return ""
@@ -162,24 +139,13 @@ def _other_code(regime: str, folder: Path, trains: bool) -> str:
 
 
 def main() -> int:
-    """Train where asked, add runs, print the tables."""
+    """Add runs, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("regime", nargs="?", choices=REGIMES, help="default: all")
     parser.add_argument("folder", type=Path, nargs="?", help="of the runs; those that are finished are added")
-    parser.add_argument("--run", type=int, metavar="N", help="train what is missing, N runs at a time")
-    parser.add_argument("--group", choices=("primary", "secondary"), default="primary", help="arms to train")
     given = parser.parse_args()
-    if given.run and not given.folder:
-        parser.error("--run needs a regime and a folder")
-    if given.folder and (fault := _other_code(given.regime, given.folder, bool(given.run))):
+    if given.folder and (fault := _other_code(given.regime, given.folder)):
         parser.error(fault)
-    if given.run:
-        try:
-            arguments = ablation(_protocol(), given.regime, given.folder, given.group)
-        except ValueError as error:
-            parser.error(str(error))
-        if code := train([*arguments, "--parallel", str(given.run)]):
-            return code
     for regime in [given.regime] if given.regime else REGIMES:
         if given.folder:
             laptop.add(given.folder, records(regime))

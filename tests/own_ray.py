@@ -34,6 +34,7 @@ def own_ray(num_cpus: int = 8, fake_gpus: int = 0) -> Iterator[None]:
 
 def _start(num_cpus: int, fake_gpus: int) -> None:
     """Start Ray; what does not appear in its half a minute on a busy machine is tried again."""
+    assert not ray.is_initialized()
     for tries_left in (2, 1, 0):
         try:
             ray.init(

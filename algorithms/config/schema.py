@@ -4,7 +4,7 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
 import annotated_types
 import numpy as np
@@ -86,7 +86,6 @@ class Settings(BaseModel):
         return value.item() if isinstance(value, np.generic) else value
 
 
-SettingsT = TypeVar("SettingsT", bound=Settings)
 Sections = Mapping[str, type[Settings]]
 
 

@@ -144,20 +144,17 @@ def learner_facts(learner_group: LearnerGroup) -> LearnerFacts:
     return _FACTS[learner_group]
 
 
-def tensor_buckets(
-    learner_group: LearnerGroup, kind: Kind, max_bytes: int = BUCKET_BYTES
-) -> Iterator[dict[str, torch.Tensor]]:
+def tensor_buckets(learner_group: LearnerGroup, kind: Kind) -> Iterator[dict[str, torch.Tensor]]:
     """Yield the learners' whole tensors, on the CPU, in buckets: the driver's memory holds one bucket at a time.
 
     Args:
         learner_group: RLlib's LearnerGroup.
         kind: see `GRPOLearner.open_buckets`.
-        max_bytes: size of a bucket; a larger tensor has one of its own.
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised.
     """
-    each_learner(learner_group, lambda learner: learner.open_buckets(kind, max_bytes))
+    each_learner(learner_group, lambda learner: learner.open_buckets(kind, BUCKET_BYTES))
     while True:
         parts = each_learner(learner_group, lambda learner: learner.next_bucket())
         present = [part for part in parts if part is not None]

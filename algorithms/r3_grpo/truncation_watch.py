@@ -4,18 +4,19 @@ from collections import deque
 
 import numpy as np
 
+# How much the truncated share must have risen to be told, and the correct one fallen.
+RISE, FALL = 0.1, 0.02
+
 
 class TruncationWatch:
     """Compares the last `window` steps with the `window` steps before.
 
     Args:
         window: steps on each side.
-        rise: how much the truncated share must have risen to be told.
-        fall: how much the correct share must have fallen.
     """
 
-    def __init__(self, window: int = 10, rise: float = 0.1, fall: float = 0.02) -> None:
-        self._rise, self._fall, self._window = rise, fall, window
+    def __init__(self, window: int = 10) -> None:
+        self._window = window
         self._steps: deque[tuple[float, float]] = deque(maxlen=2 * window)
 
     def observe(self, truncated: float, correct: float) -> str | None:
@@ -25,7 +26,7 @@ class TruncationWatch:
             return None
         shares = np.array(self._steps)
         before, now = shares[: self._window].mean(axis=0), shares[self._window :].mean(axis=0)
-        if not (now[0] - before[0] >= self._rise and before[1] - now[1] >= self._fall):  # NaN: a step had no response
+        if not (now[0] - before[0] >= RISE and before[1] - now[1] >= FALL):  # NaN: a step had no response
             return None
         for _ in range(self._window):
             self._steps.popleft()

@@ -7,6 +7,7 @@ whose calls wait in threads, as every environment's do.
 import contextlib
 import functools
 import itertools
+import math
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -143,12 +144,13 @@ class StandIn(gymnasium.Env[str, str]):
                 self.close()
 
     def _repeated(self, method: str, *values: Any) -> Any:
-        deadline = time.monotonic() + _RESTART_S
+        deadline = math.inf
         while True:
             try:
                 return self._wait(getattr(self._actor, method).remote(self._key, self._arguments, *values))
             except ActorUnavailableError:
-                if time.monotonic() > deadline:
+                deadline = min(deadline, time.monotonic() + min(_RESTART_S, self._limit_s))
+                if time.monotonic() >= deadline:
                     raise
                 time.sleep(_RETRY_S)
 

@@ -60,7 +60,6 @@ class WorkerSupervisor:
             be had.
         kill: ends a handle's process so that it starts anew.
         on_health: called when a runner is lost (False) or back (True).
-        start_s: how long a start may take.
         spares: numbers of runners that may still be starting, and only take the places of others.
         engines_sleep: whether the engine of a runner that comes back while weights cannot be had is to sleep.
 
@@ -78,13 +77,12 @@ class WorkerSupervisor:
         weights: Callable[[], Weights | None],
         kill: Callable[[Any], None] = kill_process,
         on_health: Callable[[int, bool], None] = lambda number, healthy: None,
-        start_s: float = START_S,
         spares: Collection[int] = (),
         engines_sleep: bool = False,
     ) -> None:
         self.runners = {number: RemoteRunner(number, handle) for number, handle in handles.items()}
         self.places = len(handles) - len(spares)
-        self.timeout_s, self.start_s = timeout_s, max(start_s, timeout_s)
+        self.timeout_s, self.start_s = timeout_s, max(START_S, timeout_s)
         self.version = -1
         self.counts = SupervisorCounts()
         self.round, self.closed = 0, False

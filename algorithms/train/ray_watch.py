@@ -87,7 +87,7 @@ class RayWatch:
             self._started = self._started or ray.is_initialized()
             answers, now = _answers(), time.monotonic()
             # This process may have been stopped as well: its own absence is no silence.
-            passed_s, looked_at = min(now - looked_at, LOOK_S + ANSWER_S), now
+            passed_s, looked_at = min(now - looked_at, 1.5 * (LOOK_S + ANSWER_S)), now
             silent_s = 0.0 if answers or not (self._starting or self._started) else silent_s + passed_s
             if self._started and silent_s >= SILENT_S and not self._lost:
                 self._lost = True

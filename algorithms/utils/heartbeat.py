@@ -38,7 +38,7 @@ def start_beating() -> None:
     """Begin to count, on a thread that ends with the process."""
     context = ray.get_runtime_context()
     key, who = _key(str(context.get_actor_id())), {"node": context.get_node_id(), "pid": os.getpid()}
-    with contextlib.suppress(Exception):  # a busy store: without a beat nobody is judged
+    with contextlib.suppress(RayError):  # a busy store: without a beat nobody is judged
         _beat(key, who, 0)
     threading.Thread(target=_keep_beating, args=(key, who), name="pulse", daemon=True).start()
 
@@ -124,7 +124,7 @@ def call_on(node: str, function: Callable[[A], T], argument: A) -> T:
 
 
 def _cpu_share(pid: int) -> float | None:
-    """Return the share of a core that a process uses, 1 if it waits for one.
+    """Return the share of a core that a process uses, 1 if it runs or waits for one in the end.
 
     None where the system has no `/proc`, such as macOS.
     """

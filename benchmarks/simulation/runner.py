@@ -51,7 +51,6 @@ class SimulatedRunner:
         self._requests: dict[int, Request] = {}
         self._one_call_at_a_time = asyncio.Lock()
         self._dies_at = float("inf")
-        self._finished_tokens = 0
 
     def arm(self) -> None:
         """Start to count the time until the process dies."""

@@ -18,8 +18,6 @@ from algorithms.r3_grpo.config import R3GRPOConfig
 from tests.rollout.test_vllm_engine import two_vllm_actors
 from tests.transfer.conftest import configuration
 
-RUN = RunSettings(name="mine", steps=7)
-
 
 def with_gpus(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)

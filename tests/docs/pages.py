@@ -110,12 +110,6 @@ def links(page: Path) -> list[str]:
     return texts.links(text_of(page))
 
 
-def first_column(page: Path) -> list[str]:
-    """What stands in backticks in the first cell of the page's table rows."""
-    rows = re.findall(r"^\| (`[^|]*`) \|", texts.without_fences(text_of(page)), re.MULTILINE)
-    return texts.code_spans("\n".join(rows))
-
-
 def command_lines(page: Path) -> list[list[str]]:
     """The words of every `python -m …` in the page's shell blocks, continued lines joined and comments cut off."""
     lines = "\n".join(fenced(page, "", "sh", "bash", "console")).replace("\\\n", " ").splitlines()

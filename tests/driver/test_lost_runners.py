@@ -50,7 +50,8 @@ def play_while(algorithm, number, signal_number):
     pid, runner = pids(algorithm)[number], algorithm.rollout_workers.supervisor.runners[number]
 
     def disturb():
-        while not runner.held:
+        deadline = time.monotonic() + BACK_S
+        while not runner.held and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.3)  # somewhere in the middle
         os.kill(pid, signal_number)

@@ -1,14 +1,10 @@
 """The protocol and the tables of the third edition's arms."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
 from benchmarks import evidence
-from benchmarks.ablation.arms import chosen_arms
-from benchmarks.ablation.plan import Task, plan
 from benchmarks.differences import ahead
 from benchmarks.laptop import COUNTS
 
@@ -41,14 +37,6 @@ def test_runs_of_other_code_do_not_join_a_record(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         evidence.main()
     assert "runs of bbb cannot join those of aaa in third-truncated.jsonl; fix: " in capsys.readouterr().err
-    # Nor are any trained with it.
-    monkeypatch.setattr(evidence.laptop, "read_runs", lambda _: [])
-    monkeypatch.setattr(evidence, "train", lambda _: pytest.fail("trained"))
-    monkeypatch.setattr(evidence, "code_commit", lambda: "ccc")
-    monkeypatch.setattr("sys.argv", ["evidence", "truncated", str(tmp_path), "--run", "2"])
-    with pytest.raises(SystemExit):
-        evidence.main()
-    assert "runs of ccc cannot join those of aaa" in capsys.readouterr().err
 
 
 def test_what_was_tried_before_the_registration():
@@ -78,24 +66,3 @@ def test_the_shares_in_which_mechanisms_act():
         SimpleNamespace(arm="r3", counts={}),  # recorded before counts were
     ]
     assert evidence.acting(runs).splitlines()[2:] == ["| R³ (our variant), by entropy | 0 % | 50 % | 0 % | 2 % |"]
-
-
-@pytest.mark.parametrize(
-    ("regime", "group", "queries"),
-    [("truncated", "primary", 48), ("truncated", "secondary", 48), ("incorrect", "primary", 24)],
-)
-def test_the_protocol_is_what_its_runs_are_trained_with(regime, group, queries, tmp_path):
-    protocol = yaml.safe_load(evidence.PROTOCOL.read_text("utf-8"))
-    given = evidence.ablation(protocol, regime, tmp_path, group)
-    task = Task((Path(protocol["config"]),), tuple(given[given.index(str(tmp_path)) + 1 :]), int(given[7]))
-    jobs = plan(chosen_arms(given[3].split(","), [], None), range(int(given[5])), task, tmp_path)
-    arms = protocol["regimes"][regime].get("arms", protocol["arms"])[group]
-    assert [job.arm for job in jobs[: len(arms)]] == arms
-    assert len(jobs) == protocol["seeds"][group] * len(arms)
-    assert {job.run.max_generated_tokens for job in jobs} == {protocol["regimes"][regime]["tokens"]}
-    assert {job.sections["environment"]["data"] for job in jobs} == {f"train#seed=1,size={queries}"}
-    others = {"flat-penalty": "flat", "r3-flat": "flat", "r3-random-rank": "random"}
-    for job in jobs:
-        ranking = job.sections.get("ranking", {})
-        if ranking.get("enabled"):
-            assert ranking["order"] == others.get(job.arm, "entropy"), job.arm

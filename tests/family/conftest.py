@@ -40,7 +40,7 @@ class Stages(GRPO):
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow this machine is: which turns share a batch must not depend on it."""
+    """However slow this machine is: which turns share a batch in this process must not depend on it."""
     monkeypatch.setattr(episode_runner, "PATIENCE_S", math.inf)
 
 

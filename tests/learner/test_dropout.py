@@ -21,7 +21,6 @@ from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
 
 SMALL = {"vocab_size": 60, "hidden_size": 16, "num_attention_heads": 2}
-FALCON = SMALL | {"num_hidden_layers": 2, "hidden_dropout": 0.1}
 OPT = SMALL | {"ffn_dim": 32, "max_position_embeddings": 32, "word_embed_proj_dim": 16}
 MODELS = {
     "layers": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=60, n_positions=32, n_embd=16, n_layer=2, n_head=2)),

@@ -9,9 +9,9 @@ from algorithms.learner.flops import AttentionShape, ModelShape, scoring_cost, u
 from algorithms.learner.forward import ForwardSettings, microbatches, score
 from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
-from algorithms.rollout.types import NEW_CONTEXT
 
 from .conftest import VOCABULARY
+from .hand_joined import joined
 
 SHAPES = [(4, 6), (9, 3), (5, 8)]  # context and turn
 
@@ -25,14 +25,6 @@ def sequences(seed=0):
         tokens = rng.integers(0, VOCABULARY, context + turn).astype(np.int32)
         made.append(TrainingSample(tokens, mask, 0.7, 0.05, logprobs, logprobs))
     return made
-
-
-def joined(rows):
-    """The rows as one, with the separator between them."""
-    tokens = [part for row in rows for part in (row.tokens, np.array([NEW_CONTEXT], np.int32))][:-1]
-    masks = [part for row in rows for part in (row.loss_mask, np.array([False]))][:-1]
-    logprobs = np.concatenate([row.old_logprobs for row in rows])
-    return TrainingSample(np.concatenate(tokens), np.concatenate(masks), 0.7, 0.05, logprobs, logprobs)
 
 
 def gradient(lm, rows, budget=1000):

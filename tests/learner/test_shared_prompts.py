@@ -15,10 +15,10 @@ from algorithms.learner.packing import PackedSequences
 from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
 from algorithms.models.causal_lm import load_causal_lm
-from algorithms.rollout.types import NEW_CONTEXT
 from tests.hand_made import penalized
 from tests.shapes import PADDED, SHAPES
 
+from .hand_joined import joined
 from .recomputation import relative_error
 from .test_packed_attention import ARCHITECTURES, VOCABULARY, model_of
 
@@ -140,14 +140,6 @@ def test_policy_and_reference_must_share_alike():
     both = both_ways(model_of(ARCHITECTURES["qwen3"]))
     with pytest.raises(ValueError, match="same batches"):
         gradient_of(both[0], rows_of(longest=20), reference=both[1])
-
-
-def joined(rows):
-    """Rows as one, each in a context of its own."""
-    tokens = [part for row in rows for part in (row.tokens, np.array([NEW_CONTEXT], np.int32))][:-1]
-    masks = [part for row in rows for part in (row.loss_mask, np.array([False]))][:-1]
-    logprobs = np.concatenate([row.old_logprobs for row in rows])
-    return TrainingSample(np.concatenate(tokens), np.concatenate(masks), 0.7, 0.05, logprobs, logprobs)
 
 
 @pytest.mark.parametrize("budget", [10**6, 90, 1])

@@ -88,6 +88,17 @@ def batch_of(*groups: Group, dropped: Sequence[Group] = ()) -> StepBatch:
     return StepBatch(5, groups=list(groups), dropped=list(dropped))
 
 
+def mixed_group() -> Group:
+    """Three failures, and a stored success."""
+    return plain_group(sample([10]), sample([11]), sample([12]), sample([30], True, replayed=True))
+
+
+def advantages(algorithm: StubR3, group: Group) -> list[float]:
+    """The advantages that the algorithm gives a group's samples."""
+    algorithm.compute_advantages(batch_of(group))
+    return [one.advantage for one in group.samples]
+
+
 def finish(algorithm: StubR3, *groups: Group, dropped: Sequence[Group] = ()) -> StepBatch:
     """Take a step from the last look before the update to the history; returns its batch."""
     batch = batch_of(*groups, dropped=dropped)

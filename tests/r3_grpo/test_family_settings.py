@@ -9,18 +9,19 @@ from algorithms.grpo.rollout_source import RolloutSource
 from algorithms.grpo.types import Group, Prompt, to_entry
 from algorithms.rollout.types import Sampling, Turn
 
-from .conftest import batch_of, finish, plain_group, reflected, reflection_group, sample, stored
+from .conftest import (
+    advantages,
+    batch_of,
+    finish,
+    mixed_group,
+    plain_group,
+    reflected,
+    reflection_group,
+    sample,
+    stored,
+)
 
 ROOM = {"env_runners": {"max_response_tokens": 10}}
-
-
-def advantages(algorithm, group):
-    algorithm.compute_advantages(batch_of(group))
-    return [one.advantage for one in group.samples]
-
-
-def mixed_group():
-    return plain_group(sample([10]), sample([11]), sample([12]), sample([30], True, replayed=True))
 
 
 def test_under_another_advantage_a_replayed_response_is_a_member_like_any_other(stub):

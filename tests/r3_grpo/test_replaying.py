@@ -5,7 +5,7 @@ import pytest
 
 from algorithms.grpo.types import to_entry
 
-from .conftest import PROMPT, batch_of, logprob_under, plain_group, sample
+from .conftest import PROMPT, advantages, batch_of, logprob_under, mixed_group, plain_group, sample
 
 STORED = -3.0
 
@@ -27,15 +27,6 @@ def test_the_ratio_of_a_replayed_token_is_to_the_stored_or_to_todays_policy(stub
     assert [one.old_logprobs[-1] for one in group.samples if not one.replayed] == [-1.0, -1.0]
     (kept,) = algorithm.history.entries("q", correct=True)
     assert kept.old_logprobs[-1] == STORED
-
-
-def mixed_group():
-    return plain_group(sample([10]), sample([11]), sample([12]), sample([30], True, replayed=True))
-
-
-def advantages(algorithm, group):
-    algorithm.compute_advantages(batch_of(group))
-    return [one.advantage for one in group.samples]
 
 
 @pytest.mark.parametrize(("scale_rows", "scales"), [("all", [2, 2, 2, 2]), ("replayed", [1, 1, 1, 2])])

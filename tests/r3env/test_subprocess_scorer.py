@@ -16,8 +16,6 @@ import pytest
 from r3env.child_processes.process import Child, ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
 from r3env.child_processes.subprocess_scorer import ScorerRaisedError, SubprocessScorer
 
-GCD = ("builtins:getattr", (math, "gcd"))
-
 
 @pytest.fixture(scope="module")
 def calls() -> Iterator[SubprocessScorer]:

@@ -18,7 +18,6 @@ from r3env.reasoning import response_text
 
 from .conftest import BASE, solved, write
 
-APRIL = "In April 48/2 = <<48/2=24>>24.\nAltogether 48+24 = <<48+24=72>>72.\n#### 72"
 GSM8K = [
     {
         "question": "How many clips?",

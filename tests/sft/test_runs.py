@@ -106,8 +106,8 @@ def test_a_finished_run_says_so_and_another_algorithms_is_refused(run, tmp_path,
 # The command, which gets a signal once a step is recorded.
 CUT = """
 import os, sys
-from algorithms.finetuning.session import StepLog
 from algorithms.sft import main
+from algorithms.finetuning.session import StepLog
 from algorithms.train.stopping import call_and_leave
 
 number, last, record = int(sys.argv.pop(1)), int(sys.argv.pop(1)), StepLog.step

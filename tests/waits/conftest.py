@@ -56,10 +56,7 @@ class Run:
     def __init__(self, folder: Path, limits: Sequence[tuple[str, str, float]]) -> None:
         self.folder = folder / "run"
         self.begin(folder / "shortened", limits, TRAINING, *SMALL, f"run.dir={folder}", "run.name=run")
-        deadline = time.monotonic() + LIMIT_S
-        while not (self.folder / "checkpoints" / "step_000001" / "manifest.json").exists():
-            assert self.process.poll() is None and time.monotonic() < deadline, self.process.communicate()
-            time.sleep(0.05)
+        self._wait_for(self.folder / "checkpoints" / "step_000001" / "manifest.json")
         self.shorten()
         self.family = psutil.Process(self.process.pid).children(recursive=True)
 
@@ -80,9 +77,14 @@ class Run:
     def shorten(self) -> None:
         """Make the limits short from now on."""
         self.process.send_signal(signal.SIGUSR1)
+        self._wait_for(self.shortened)
+
+    def _wait_for(self, path: Path) -> None:
         deadline = time.monotonic() + LIMIT_S
-        while not self.shortened.exists():
-            assert self.process.poll() is None and time.monotonic() < deadline, self.process.communicate()
+        while not path.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                pytest.fail(f"no {path}: {self.process.communicate()}")
             time.sleep(0.05)
 
     def child(self, title: str) -> psutil.Process:
