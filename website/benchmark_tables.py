@@ -9,7 +9,8 @@ import yaml
 
 from benchmarks.record import RECORDS, Record, Sheet, read
 
-# Figure → its records, and of records that a command kept the columns to show; no columns: all of them.
+# Figure → its records; and the columns to show, of the tables that have them, of records that a command kept. Without
+# columns it is everything.
 STEADY = ("engines", "driver CPU, share of the time")
 STEP = (
     "scenario",
@@ -21,11 +22,13 @@ STEP = (
 MEMORY = ("scenario", "responses", "own memory, GB", "object store, GB", "both, GB", "kB per response")
 SCHEDULING = ("scenario", "step, s", "engines idle", "stolen", "re-queued", "restarts")
 HELD = ("learners", "hold", "MiB held each", "MiB at the peak")
+RATIO = ("clock", "ratio", "10th..90th percentile of pairs", "at equal work")
 AHEAD = ("scenario", "step, s", "engines idle", "slots in use")
 TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "vs_trl": (("vs_trl", "vs_trl-wide", "vs_trl-engines"), ()),
     "vs_trl-laptop": (("vs_trl-laptop",), ()),
     "overhead": (("overhead",), ()),
+    "overhead-regimes": (("overhead-truncated", "overhead-incorrect"), RATIO),
     "rollout": (("rollout-wide", "rollout-tiny-before", "rollout-tiny"), ()),
     "scale-steady": (("scale-steady-64", "scale-steady-256"), STEADY),
     "scale-step": (("scale-step",), (*STEP, "own memory, GB", "shared with the object store, GB")),
@@ -119,8 +122,7 @@ def tables(figure: str) -> str:
     records = [read(name) for name in names]
     for record in records:
         seen: Counter[tuple[str, ...]] = Counter()
-        for sheet in record.sheets:
-            shown = sheet if record.transcribed else selected(sheet, columns)
+        for shown in record.sheets if record.transcribed else selected(record, columns):
             key = shown.columns, seen[shown.columns]
             seen[shown.columns] += 1
             above, by = parts.get(key, (Sheet(shown.title, shown.columns, ()), []))
@@ -131,10 +133,19 @@ def tables(figure: str) -> str:
     return "\n\n".join(f"{markdown(sheet)}\n\n{_origin(by)}" for sheet, by in parts.values())
 
 
-def selected(sheet: Sheet, columns: Sequence[str]) -> Sheet:
-    """Return a table with some of its columns; without any named, with all."""
-    if not columns:
-        return sheet
+def selected(record: Record, columns: Sequence[str]) -> list[Sheet]:
+    """Return some columns of the tables that have them; without any named, all tables as they are.
+
+    Raises:
+        ValueError: no table has them.
+    """
+    found = [sheet for sheet in record.sheets if set(columns) <= set(sheet.columns)]
+    if not found:
+        raise ValueError(f"{record.command}: has no table with the columns {', '.join(columns)}")
+    return [_with(sheet, columns) for sheet in found] if columns else found
+
+
+def _with(sheet: Sheet, columns: Sequence[str]) -> Sheet:
     places = [sheet.columns.index(column) for column in columns]
     return Sheet(sheet.title, tuple(columns), tuple(tuple(row[place] for place in places) for row in sheet.rows))
 

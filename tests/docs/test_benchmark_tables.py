@@ -84,7 +84,15 @@ def test_a_cell_is_found_by_the_beginning_of_its_row():
     assert number(found, "idle", "faster") == pytest.approx(0.394)
     with pytest.raises(ValueError, match="no number"):
         number(found, "wide", "faster")
-    assert selected(sheets[0], ("faster",)).rows[0] == ("1.2x (1-2)",)
+
+
+def test_a_figure_shows_some_columns_of_the_tables_that_have_them():
+    first, other = Sheet("", ("case", "faster"), (("short", "1.2x"),)), Sheet("", ("case",), (("long",),))
+    found = Record("c", "", "", "", "", False, (first, other))
+    assert selected(found, ()) == [first, other]
+    assert selected(found, ("faster",)) == [Sheet("", ("faster",), (("1.2x",),))]
+    with pytest.raises(ValueError, match="no table with the columns faster, slower"):
+        selected(found, ("faster", "slower"))
 
 
 @pytest.mark.parametrize(
