@@ -22,7 +22,7 @@ from algorithms.utils.files import write_json
 from algorithms.utils.provenance import code_commit, machine
 
 RECORDS = Path(__file__).parent / "results"
-_OPTION = "--record"
+_FILES = "--json", "--record"
 # Before this process adds to it.
 _LOAD = os.getloadavg()[0]
 
@@ -89,7 +89,7 @@ def benchmark_parser(description: str | None, **options: Any) -> ArgumentParser:
         parser.add_argument(f"--{name.replace('_', '-')}", help=text, **kind)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
     kept = "keep the tables with commit, machine and date: benchmarks/results/NAME.json"
-    parser.add_argument(_OPTION, type=Path, metavar="FILE", help=kept)
+    parser.add_argument("--record", type=Path, metavar="FILE", help=kept)
     return parser
 
 
@@ -144,10 +144,10 @@ def read(name: str) -> Record:
 
 
 def given() -> str:
-    """Return this process's arguments, without --record."""
-    words = [word for word in sys.argv[1:] if not word.startswith(f"{_OPTION}=")]
-    if _OPTION in words:
-        at = words.index(_OPTION)
+    """Return this process's arguments, without the files that it writes."""
+    words = [word for word in sys.argv[1:] if not word.startswith(tuple(f"{option}=" for option in _FILES))]
+    for option in set(_FILES) & set(words):
+        at = words.index(option)
         del words[at : at + 2]
     return shlex.join(words)
 

@@ -21,6 +21,8 @@ PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 _CELL = re.compile(r"(?<!\\)\|")
 # Heads of table columns that hold names of other libraries' settings, some of which look like ours.
 OTHER_LIBRARIES = frozenset({"TRL", "verl"})
+# How a block of commands begins that are another commit's.
+OLDER = "# In a clone at commit "
 
 
 # Imports once what takes each command seconds, then is each command in a fork; a NUL ends what it printed.
@@ -111,7 +113,11 @@ def links(page: Path) -> list[str]:
 
 
 def command_lines(page: Path) -> list[list[str]]:
-    """The words of every `python -m …` in the page's shell blocks, continued lines joined and comments cut off."""
-    lines = "\n".join(fenced(page, "", "sh", "bash", "console")).replace("\\\n", " ").splitlines()
+    """The words of every `python -m …` in the page's shell blocks, continued lines joined and comments cut off.
+
+    A block that is for a clone at another commit is none of this code's.
+    """
+    blocks = [block for block in fenced(page, "", "sh", "bash", "console") if not block.startswith(OLDER)]
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     commands = [line.partition(" #")[0].partition("python -m ")[2].split() for line in lines if "python -m " in line]
     return [words for words in commands if words]

@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
 
 def kept(folder, monkeypatch, name, *rows, arguments=(), copies=1):
     """The record that a command with these arguments keeps."""
-    words = [*arguments, "--record", str(folder / f"{name}.json")]
+    words = [*arguments, f"--json={folder / 'figures.json'}", "--record", str(folder / f"{name}.json")]
     monkeypatch.setattr("sys.argv", ["benchmark", *words])
     monkeypatch.setitem(record.sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name="benchmarks.x")))
     parser = benchmark_parser("")
