@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from benchmarks import evidence
 from benchmarks.differences import ahead
@@ -66,3 +67,14 @@ def test_the_shares_in_which_mechanisms_act():
         SimpleNamespace(arm="r3", counts={}),  # recorded before counts were
     ]
     assert evidence.acting(runs).splitlines()[2:] == ["| R³ (our variant), by entropy | 0 % | 50 % | 0 % | 2 % |"]
+
+
+@pytest.mark.parametrize(("regime", "commit"), [("truncated", "502ae8a"), ("incorrect", "28e4e8b")])
+def test_every_registered_run_is_recorded_with_its_budget_and_commit(regime, commit):
+    protocol = yaml.safe_load(evidence.PROTOCOL.read_text("utf-8"))
+    own = protocol["regimes"][regime]
+    arms = own.get("arms", protocol["arms"])
+    registered = {(arm, seed) for group in arms for arm in arms[group] for seed in range(protocol["seeds"][group])}
+    recorded = evidence.laptop.read_records(evidence.records(regime))
+    assert {(each.arm, each.seed) for each in recorded} == registered and len(recorded) == len(registered)
+    assert all(each.generated_tokens >= own["tokens"] and each.commit.startswith(commit) for each in recorded)
